@@ -1,0 +1,1 @@
+"""What talks to the service: a Python client and the command line."""

@@ -1,0 +1,1 @@
+"""The model: Whisper under continuous batching. Knows nothing of sockets or sessions."""

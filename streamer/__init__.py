@@ -1,0 +1,1 @@
+"""The service: sound in at a socket, text out."""

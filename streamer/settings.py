@@ -1,0 +1,65 @@
+"""What one session asks for, in the service's own units. Wire adapters build it from messages."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from engine.api import SAMPLE_RATE, StreamOptions, Task
+
+
+class Delay(enum.Enum):
+    """How eagerly text settles, named as in OpenAI's Realtime API."""
+
+    MINIMAL = "minimal"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    XHIGH = "xhigh"
+
+
+class Endpointing(enum.Enum):
+    """Who decides where a segment ends."""
+
+    SPEECH = "speech"  # the speech detector
+    MANUAL = "manual"  # the client, with finalize; all sound between two finalizes is one segment
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """The knobs of one session. Checks itself when built."""
+
+    language: str | None = None  # ISO 639-1; None detects it, once per stream
+    task: Task = Task.TRANSCRIBE
+    prompt: str = ""  # text that might have come before: names, spelling, style
+    hotwords: tuple[str, ...] = ()  # words to listen for
+    word_times: bool = False  # words with times in finals
+    partials: bool = True  # events while people still speak
+    delay: Delay = Delay.LOW
+    endpointing: Endpointing = Endpointing.SPEECH
+    silence_ms: int = 500  # pause that ends a segment
+    pre_roll_ms: int = 300  # sound kept in front of detected speech
+    max_segment_s: float = 30.0  # a longer segment is closed at its best point
+    vad_threshold: float = 0.5  # 0 takes everything for speech, 1 next to nothing
+
+    def __post_init__(self) -> None:
+        if not 100 <= self.silence_ms <= 10_000:
+            raise ValueError(f"expected silence_ms from 100 to 10000, got {self.silence_ms}")
+        if not 0 <= self.pre_roll_ms <= 2_000:
+            raise ValueError(f"expected pre_roll_ms from 0 to 2000, got {self.pre_roll_ms}")
+        if not 2.0 <= self.max_segment_s <= 300.0:
+            raise ValueError(f"expected max_segment_s from 2 to 300, got {self.max_segment_s}")
+        if not 0.0 <= self.vad_threshold <= 1.0:
+            raise ValueError(f"expected vad_threshold from 0 to 1, got {self.vad_threshold}")
+
+    @property
+    def silence(self) -> int:
+        return self.silence_ms * SAMPLE_RATE // 1000
+
+    @property
+    def pre_roll(self) -> int:
+        return self.pre_roll_ms * SAMPLE_RATE // 1000
+
+    @property
+    def stream_options(self) -> StreamOptions:
+        return StreamOptions(language=self.language, task=self.task, hotwords=self.hotwords)
