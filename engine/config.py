@@ -1,0 +1,234 @@
+"""What an operator may set (`EngineConfig`) and what a model is (`ModelConfig`).
+
+The shapes and ids of a model come from its own files; nothing here knows a model by name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.ct2 import open_checkpoint
+from engine.models import ModelError, ModelFiles, WeightFormat
+
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+HEAD_DIM = 64  # of every published Whisper (whisper/model.py: ModelDimensions)
+# openai/whisper model.py: a vocabulary of this size or more has languages
+MULTILINGUAL_VOCABULARY = 51865
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How an engine runs. Checks itself; raises ValueError."""
+
+    # folder, hub id (owner/name), or short name (tiny.en, base, small, ..., large-v3-turbo)
+    model: str = "base"
+    # "cuda", "cpu", or "auto": cuda where there is one
+    device: str = "auto"
+    # of weights and activations: "float32", "bfloat16", "float16", or "auto": the device's best
+    dtype: str = "auto"
+    # silence after the sound: "full" as trained, a factor r (keep every r-th position), or "auto"
+    encoder_tail: str | int = "auto"
+    # sound kept at full resolution beyond its end when the tail is folded, seconds
+    tail_margin_s: float = 1.0
+    # streams open at once; more are refused
+    max_streams: int = 256
+    # sequences in one decode step
+    max_batch: int = 32
+    # windows in one encoder call
+    max_encode_batch: int = 8
+    # memory for self-attention K/V, bytes; None: as much as max_batch full sequences need
+    self_kv_bytes: int | None = None
+    # memory for cross-attention K/V, bytes; None: as much as max_batch windows of 30 s need
+    cross_kv_bytes: int | None = None
+    # torch threads; None: one for each core that this process may use
+    num_threads: int | None = None
+    # check a stream's previous hypothesis in one pass instead of decoding it again
+    use_drafts: bool = True
+    # a final whose text compresses better than this is a loop and is decoded again, hotter
+    max_compression_ratio: float = 2.4
+    # a final whose mean log-probability is below this is decoded again, hotter
+    min_avg_logprob: float = -1.0
+    # a window above this no-speech probability and below min_avg_logprob is silence
+    max_no_speech_probability: float = 0.6
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ValueError("model: expected a folder, a hub id or a short name, got nothing")
+        if self.device not in DEVICES:
+            raise ValueError(f"device: expected one of {', '.join(DEVICES)}, got {self.device}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {self.dtype}")
+        tail = self.encoder_tail
+        if isinstance(tail, bool) or (
+            tail < 2 if isinstance(tail, int) else tail not in ("auto", "full")
+        ):
+            raise ValueError(f"encoder_tail: expected auto, full or a factor >= 2, got {tail}")
+        if not 0 <= self.tail_margin_s <= 30:
+            raise ValueError(f"tail_margin_s: expected 0 to 30, got {self.tail_margin_s}")
+        for name in ("max_streams", "max_batch", "max_encode_batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("self_kv_bytes", "cross_kv_bytes", "num_threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        if not 0 <= self.max_no_speech_probability <= 1:
+            raise ValueError(
+                f"max_no_speech_probability: expected 0 to 1, got {self.max_no_speech_probability}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentHead:
+    """A decoder cross-attention head that follows the sound."""
+
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The shapes of a Whisper model, and the token ids its authors forbid."""
+
+    d_model: int
+    num_heads: int  # the same in encoder and decoder
+    encoder_layers: int
+    decoder_layers: int
+    encoder_ffn: int
+    decoder_ffn: int
+    vocab_size: int
+    num_mels: int
+    max_source_positions: int  # encoder positions of 30 s: 1500
+    max_target_positions: int  # decoder positions, prompt and output together: 448
+    is_multilingual: bool
+    alignment_heads: tuple[AlignmentHead, ...]
+    suppress_tokens: tuple[int, ...]  # never sampled
+    begin_suppress_tokens: tuple[int, ...]  # never sampled first
+
+    @property
+    def head_dim(self) -> int:
+        return self.d_model // self.num_heads
+
+    def self_kv_bytes_per_token(self, itemsize: int) -> int:
+        """Give the bytes of self-attention K/V that one decoder position holds."""
+        return 2 * self.decoder_layers * self.d_model * itemsize
+
+    def cross_kv_bytes_per_position(self, itemsize: int) -> int:
+        """Give the bytes of cross-attention K/V that one encoder position holds."""
+        return 2 * self.decoder_layers * self.d_model * itemsize
+
+
+def read_model_config(files: ModelFiles) -> ModelConfig:
+    """Read a model's shapes and ids from its own files; of the weights only the header.
+
+    Raises:
+        ModelError: a file is broken or describes something else than Whisper.
+    """
+    config = read_json(files.config)
+    try:
+        if files.format is WeightFormat.CTRANSLATE2:
+            result = from_ctranslate2(config, files)
+        else:
+            generation = read_json(files.generation_config) if files.generation_config else {}
+            result = from_hugging_face(config, generation)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ModelError(
+            f"{files.config} does not describe a Whisper model: {type(error).__name__} {error}"
+        ) from None
+    if result.d_model % result.num_heads or any(
+        not (0 <= a.layer < result.decoder_layers and 0 <= a.head < result.num_heads)
+        for a in result.alignment_heads
+    ):
+        raise ModelError(f"{files.config} contradicts itself or the weights")
+    return result
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} is not a JSON object")
+    return value
+
+
+def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:
+    if config.get("model_type") != "whisper":
+        raise ValueError(f"expected model_type whisper, got {config.get('model_type')}")
+    layers, heads = int(config["decoder_layers"]), int(config["decoder_attention_heads"])
+    if int(config["encoder_attention_heads"]) != heads:
+        raise ValueError("expected as many encoder as decoder heads")
+
+    def ids(name: str) -> tuple[int, ...]:
+        # generation_config.json wins, as in transformers; older folders have them in config.json
+        return tuple(int(i) for i in generation.get(name, config.get(name)) or ())
+
+    vocab_size = int(config["vocab_size"])
+    return ModelConfig(
+        d_model=int(config["d_model"]),
+        num_heads=heads,
+        encoder_layers=int(config["encoder_layers"]),
+        decoder_layers=layers,
+        encoder_ffn=int(config["encoder_ffn_dim"]),
+        decoder_ffn=int(config["decoder_ffn_dim"]),
+        vocab_size=vocab_size,
+        num_mels=int(config["num_mel_bins"]),
+        max_source_positions=int(config["max_source_positions"]),
+        max_target_positions=int(config["max_target_positions"]),
+        is_multilingual=bool(
+            generation.get("is_multilingual", vocab_size >= MULTILINGUAL_VOCABULARY)
+        ),
+        alignment_heads=read_alignment_heads(generation.get("alignment_heads"), layers, heads),
+        suppress_tokens=ids("suppress_tokens"),
+        begin_suppress_tokens=ids("begin_suppress_tokens"),
+    )
+
+
+def from_ctranslate2(config: Mapping[str, Any], files: ModelFiles) -> ModelConfig:
+    with open_checkpoint(files.weights) as checkpoint:
+        shapes = {name: variable.shape for name, variable in checkpoint.variables.items()}
+        num_heads = checkpoint.read_scalar("encoder/num_heads")
+    vocab_size, d_model = shapes["decoder/embeddings/weight"]
+
+    def count_layers(side: str) -> int:
+        layer = re.compile(rf"{side}/layer_\d+/")
+        return len({match[0] for name in shapes if (match := layer.match(name))})
+
+    heads = num_heads or d_model // HEAD_DIM
+    layers = count_layers("decoder")
+    return ModelConfig(
+        d_model=d_model,
+        num_heads=heads,
+        encoder_layers=count_layers("encoder"),
+        decoder_layers=layers,
+        encoder_ffn=shapes["encoder/layer_0/ffn/linear_0/weight"][0],
+        decoder_ffn=shapes["decoder/layer_0/ffn/linear_0/weight"][0],
+        vocab_size=vocab_size,
+        num_mels=shapes["encoder/conv1/weight"][1],
+        max_source_positions=shapes["encoder/position_encodings/encodings"][0],
+        max_target_positions=shapes["decoder/position_encodings/encodings"][0],
+        is_multilingual=vocab_size >= MULTILINGUAL_VOCABULARY,
+        alignment_heads=read_alignment_heads(config.get("alignment_heads"), layers, heads),
+        suppress_tokens=tuple(int(i) for i in config.get("suppress_ids") or ()),
+        begin_suppress_tokens=tuple(int(i) for i in config.get("suppress_ids_begin") or ()),
+    )
+
+
+def read_alignment_heads(
+    pairs: list[list[int]] | None, decoder_layers: int, num_heads: int
+) -> tuple[AlignmentHead, ...]:
+    if pairs:
+        return tuple(AlignmentHead(int(layer), int(head)) for layer, head in pairs)
+    # whisper/model.py: without a list, all heads of the upper half of the decoder
+    return tuple(
+        AlignmentHead(layer, head)
+        for layer in range(decoder_layers // 2, decoder_layers)
+        for head in range(num_heads)
+    )

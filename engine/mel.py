@@ -1,0 +1,107 @@
+"""The log-mel spectrogram that Whisper hears.
+
+Follows whisper/audio.py and transformers' WhisperFeatureExtractor: the waveform, not the
+spectrogram, is padded with zeros to 30 s. Frames that touch no sound are a known constant, so
+they are not computed: a short window costs what its sound costs, and the result is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+N_FFT = 400  # samples in a frame, 25 ms (whisper/audio.py)
+HOP = 160  # samples between frames, 10 ms (whisper/audio.py)
+HALF = N_FFT // 2  # frames are centred: frame t covers samples 160 t - 200 to 160 t + 199
+NUM_SAMPLES = 480_000  # 30 s at 16 kHz (whisper/audio.py)
+NUM_FRAMES = NUM_SAMPLES // HOP  # the last frame of the transform is dropped
+MIN_POWER = 1e-10  # whisper/audio.py
+LOG_STEP = math.log(6.4) / 27.0  # Slaney's mel scale above 1 kHz, which is 15 mel
+MAX_MEL = 15.0 + math.log(8.0) / LOG_STEP  # 8 kHz
+RANGE = 8.0  # log10 of the power kept below the loudest point of a window (whisper/audio.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Mel:
+    """Log-mel spectrograms of a batch of windows, 30 s each, without their silent ends."""
+
+    frames: Tensor  # (B, M, F) float32: the first F of 3000 columns
+    floor: Tensor  # (B,) float32: what all columns from F on hold
+
+    def dense(self, num_frames: int = NUM_FRAMES) -> Tensor:
+        """Write the silent end out, up to num_frames columns: (B, M, num_frames)."""
+        B, M, computed = self.frames.shape
+        if computed >= num_frames:
+            return self.frames[:, :, :num_frames]
+        tail = self.floor.view(B, 1, 1).expand(B, M, num_frames - computed)
+        return torch.cat([self.frames, tail], dim=2)
+
+
+class LogMel:
+    """Computes log-mel spectrograms with the filters of one model, on one device."""
+
+    def __init__(self, num_mels: int, device: torch.device | str = "cpu") -> None:
+        self._filters = mel_filters(num_mels).to(device)  # (M, 201)
+        self._window = torch.hann_window(N_FFT, device=device)
+
+    def __call__(self, windows: Sequence[Tensor]) -> Mel:
+        """Compute the spectrograms of some windows at once.
+
+        Args:
+            windows: each (T,) float32 in [-1, 1], 16 kHz, on the device, 0 < T <= 480,000.
+
+        Returns:
+            As many columns as the longest window's sound touches.
+        """
+        longest = max(len(window) for window in windows)
+        assert 0 < longest <= NUM_SAMPLES, longest
+        num_frames = min(count_frames(longest), NUM_FRAMES)
+        # Only what the frames read, but enough of it to mirror the beginning.
+        num_samples = min(max((num_frames - 1) * HOP + HALF, HALF + 1), NUM_SAMPLES)
+        sound = self._window.new_zeros(len(windows), num_samples)
+        for row, window in zip(sound, windows, strict=True):
+            row[: len(window)] = window
+        # The transform mirrors both ends of the 30 s; the far end is silence unless it is reached.
+        reaches_end = num_samples == NUM_SAMPLES
+        padding = (HALF, HALF if reaches_end else 0)
+        sound = F.pad(sound.unsqueeze(1), padding, mode="reflect").squeeze(1)
+        spectrum = torch.stft(
+            sound, N_FFT, HOP, window=self._window, center=False, return_complex=True
+        )[:, :, :num_frames]  # (B, 201, F)
+        parts = torch.view_as_real(spectrum)
+        power = parts.square().sum(dim=-1)
+        log_power = (self._filters @ power).clamp_(min=MIN_POWER).log10_()  # (B, M, F)
+        limit = log_power.amax(dim=(1, 2), keepdim=True) - RANGE
+        frames = (torch.maximum(log_power, limit) + 4.0) / 4.0
+        # a silent column has MIN_POWER everywhere
+        floor = (limit.clamp(min=-10.0) + 4.0) / 4.0
+        return Mel(frames, floor.view(-1))
+
+
+def count_frames(num_samples: int) -> int:
+    """Give the number of leading frames that touch the first num_samples samples."""
+    return -(-(num_samples + HALF) // HOP)
+
+
+def mel_filters(num_mels: int) -> Tensor:
+    """Compute the mel filter bank: (num_mels, 201) float32, area-normalised triangles up to 8 kHz.
+
+    The same as librosa.filters.mel(sr=16000, n_fft=400, n_mels=num_mels), which is what
+    whisper/assets/mel_filters.npz holds: Slaney's scale, linear below 1 kHz, logarithmic above.
+    """
+    frequencies = torch.linspace(0, 8000, N_FFT // 2 + 1, dtype=torch.float64)
+    points = torch.linspace(0, MAX_MEL, num_mels + 2, dtype=torch.float64)
+    linear = points * 200.0 / 3
+    logarithmic = 1000.0 * torch.exp((points - 15.0) * LOG_STEP)
+    edges = torch.where(points >= 15.0, logarithmic, linear)  # (M + 2,) Hz
+    slopes = edges[:, None] - frequencies[None, :]  # (M + 2, 201)
+    widths = edges.diff()[:, None]
+    rising = -slopes[:-2] / widths[:-1]
+    falling = slopes[2:] / widths[1:]
+    triangles = torch.minimum(rising, falling).clamp(min=0)
+    return (triangles * (2.0 / (edges[2:] - edges[:-2]))[:, None]).float()
