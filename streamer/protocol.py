@@ -9,12 +9,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
-import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NoReturn
+
+import engine.api
+from engine.api import SAMPLE_RATE
+from streamer import events, strict
 
 PATH = "/v1/stream"
+
+# what each fault does to the socket (RFC 6455, section 7.4)
+CLOSE_NORMAL = 1000
+CLOSE_GOING_AWAY = 1001
+CLOSE_PROTOCOL_ERROR = 1008
+CLOSE_TOO_BIG = 1009
+CLOSE_INTERNAL = 1011
+CLOSE_RESTART = 1012
+CLOSE_BUSY = 1013
+
+MAX_TEXT_BYTES = 64 * 1024  # of one control message; a prompt and hotwords fit many times
+
+Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
+Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 
 
 class ProtocolError(Exception):
@@ -22,13 +39,18 @@ class ProtocolError(Exception):
 
     Attributes:
         code: a stable name for programs, such as "invalid_json".
+        message: names the field, what was expected and what was found.
+        field: the message's field that is wrong, or None where it is not about one.
         is_fatal: the session cannot go on; the socket closes with 1008.
     """
 
-    def __init__(self, code: str, message: str, *, is_fatal: bool = False) -> None:
+    def __init__(
+        self, code: str, message: str, *, field: str | None = None, is_fatal: bool = False
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.field = field
         self.is_fatal = is_fatal
 
 
@@ -39,17 +61,17 @@ class ProtocolError(Exception):
 class Start:
     """Opens the session. Optional: every field may stand in the URL's query instead."""
 
-    encoding: str = "pcm_s16le"  # pcm_s16le, pcm_f32le, mulaw, alaw
-    sample_rate: int = 16_000  # Hz
+    encoding: Encoding = "pcm_s16le"
+    sample_rate: int = 16_000  # Hz, 8000 to 48000
     channels: int = 1  # 1 or 2, interleaved; each is transcribed on its own
-    language: str | None = None  # ISO 639-1; null detects
-    task: str = "transcribe"  # or "translate"
+    language: str | None = None  # ISO 639-1; null or "auto" detects
+    task: Literal["transcribe", "translate"] = "transcribe"
     prompt: str = ""
     hotwords: list[str] = dataclasses.field(default_factory=list)
     words: bool = False  # words with times in finals
     partials: bool = True
-    delay: str = "low"  # minimal, low, medium, high, xhigh
-    endpointing: str = "speech"  # or "manual": a segment ends with finalize
+    delay: Delay = "low"
+    endpointing: Literal["speech", "manual"] = "speech"  # manual: a segment ends with finalize
     silence_ms: int = 500
     pre_roll_ms: int = 300
     max_segment_s: float = 30.0
@@ -58,9 +80,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Changes the language, the prompt or the hotwords from the next segment on."""
+    """Changes what is given from the next segment on; null leaves a field as it is."""
 
-    language: str | None = None
+    language: str | None = None  # "auto" detects
     prompt: str | None = None
     hotwords: list[str] | None = None
 
@@ -84,10 +106,10 @@ class Ready:
 
     session: str
     model: str
-    encoding: str
+    encoding: Encoding
     sample_rate: int
     channels: int
-    language: str | None
+    language: str | None = None  # null where it is detected
     seq: int = 0
 
 
@@ -145,6 +167,7 @@ class Final:
     is_endpoint: bool  # false where a long segment was cut and speech goes on
     lag: float
     words: list[Word] | None = None  # where asked for
+    reason: str | None = None  # why text was withheld
     seq: int = 0
 
 
@@ -155,6 +178,8 @@ class Error:
     code: str
     message: str
     fatal: bool
+    field: str | None = None
+    retry_after_s: float | None = None  # where coming back later helps
     seq: int = 0
 
 
@@ -170,13 +195,13 @@ class Done:
 ClientMessage = Start | Update | Finalize | End
 ServerMessage = Ready | SpeechStarted | SpeechEnded | Partial | Final | Error | Done
 
-CLIENT_TYPES: dict[str, type[ClientMessage]] = {
+CLIENT_TYPES: Mapping[str, type[ClientMessage]] = {
     "start": Start,
     "update": Update,
     "finalize": Finalize,
     "end": End,
 }
-SERVER_TYPES: dict[str, type[ServerMessage]] = {
+SERVER_TYPES: Mapping[str, type[ServerMessage]] = {
     "ready": Ready,
     "speech_started": SpeechStarted,
     "speech_ended": SpeechEnded,
@@ -185,3 +210,177 @@ SERVER_TYPES: dict[str, type[ServerMessage]] = {
     "error": Error,
     "done": Done,
 }
+_NAMES: Mapping[type[object], str] = {
+    cls: name for types in (CLIENT_TYPES, SERVER_TYPES) for name, cls in types.items()
+}
+
+
+# --- text to messages and back ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A client's message, and the names in it that this version does not know."""
+
+    message: ClientMessage
+    ignored: tuple[str, ...]
+
+
+def parse_client(text: str) -> Parsed:
+    """Read a client's text frame.
+
+    Raises:
+        ProtocolError: not a JSON object, no known type, or a field of the wrong type.
+    """
+    values = parse_object(text)
+    name = values.pop("type", None)
+    if not isinstance(name, str) or name not in CLIENT_TYPES:
+        expected = ", ".join(f'"{known}"' for known in CLIENT_TYPES)
+        raise ProtocolError(
+            "unknown_type",
+            f"type: expected one of {expected}, got {strict.quote(name)}",
+            field="type",
+        )
+    try:
+        message, ignored = strict.build(CLIENT_TYPES[name], values)
+    except strict.FieldError as error:
+        raise ProtocolError("invalid_field", str(error), field=error.field) from None
+    return Parsed(message, tuple(ignored))
+
+
+def parse_query(parameters: Mapping[str, list[str]]) -> Parsed:
+    """Read a `start` from the URL's query parameters, each name with all its values.
+
+    Raises:
+        ProtocolError: a value does not read as the field's type.
+    """
+    try:
+        message, ignored = strict.build_from_strings(Start, parameters)
+    except strict.FieldError as error:
+        raise ProtocolError("invalid_field", str(error), field=error.field, is_fatal=True) from None
+    return Parsed(message, tuple(ignored))
+
+
+def has_start(parameters: Mapping[str, list[str]]) -> bool:
+    """Say whether query parameters open the session by themselves."""
+    return not strict.field_names(Start).isdisjoint(parameters)
+
+
+def parse_server(text: str) -> ServerMessage | None:
+    """Read a server's text frame; None for a type that a later version may have added.
+
+    Raises:
+        ProtocolError: it is no message of this protocol.
+    """
+    values = parse_object(text)
+    cls = SERVER_TYPES.get(str(values.pop("type", None)))
+    if cls is None:
+        return None
+    try:
+        return strict.build(cls, values)[0]
+    except strict.FieldError as error:
+        raise ProtocolError("invalid_field", str(error), field=error.field) from None
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Read one JSON object, strictly: no NaN, no name twice.
+
+    Raises:
+        ProtocolError: "invalid_json".
+    """
+    if len(text) > MAX_TEXT_BYTES:
+        raise ProtocolError(
+            "too_long", f"expected at most {MAX_TEXT_BYTES} characters, got {len(text)}"
+        )
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise ProtocolError("invalid_json", f"expected a JSON object, got {error}") from None
+    except RecursionError:
+        raise ProtocolError("invalid_json", "expected a JSON object, got deep nesting") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("invalid_json", f"expected a JSON object, got {strict.quote(value)}")
+    return value
+
+
+def encode(message: ClientMessage | ServerMessage) -> str:
+    """Write a message as a text frame; optional fields without a value are left out."""
+    record: dict[str, object] = {"type": _NAMES[type(message)]}
+    for field in dataclasses.fields(message):
+        value = getattr(message, field.name)
+        if value is None and field.name != "language":
+            continue
+        if field.name == "words" and isinstance(value, list):
+            value = [dataclasses.asdict(word) for word in value]
+        record[field.name] = value
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def encode_start(start: Start) -> str:
+    """Write only what differs from the defaults, so that older servers know all of it."""
+    plain = Start()
+    record: dict[str, object] = {"type": "start"}
+    for field in dataclasses.fields(start):
+        if (value := getattr(start, field.name)) != getattr(plain, field.name):
+            record[field.name] = value
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {strict.quote(twice)} twice")
+    return record
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which is not JSON")
+
+
+# --- samples to seconds -----------------------------------------------------------------------
+
+
+def seconds(samples: int) -> float:
+    """Convert a position or a duration to seconds, rounded to a millisecond."""
+    return round(samples / SAMPLE_RATE, 3)
+
+
+def from_event(event: events.Event, seq: int, *, with_words: bool) -> ServerMessage:
+    """Convert what a session says to its message."""
+    match event:
+        case events.SpeechStarted(channel, segment, start, lag):
+            return SpeechStarted(channel, segment, seconds(start), seconds(lag), seq)
+        case events.SpeechEnded(channel, segment, end, lag):
+            return SpeechEnded(channel, segment, seconds(end), seconds(lag), seq)
+        case events.Partial():
+            return Partial(
+                channel=event.channel,
+                segment=event.segment,
+                settled=event.settled,
+                volatile=event.volatile,
+                start=seconds(event.start),
+                end=seconds(event.end),
+                language=event.language,
+                lag=seconds(event.lag),
+                seq=seq,
+            )
+        case events.Final():
+            return Final(
+                channel=event.channel,
+                segment=event.segment,
+                text=event.text,
+                start=seconds(event.start),
+                end=seconds(event.end),
+                language=event.language,
+                is_endpoint=event.is_endpoint,
+                lag=seconds(event.lag),
+                words=[_from_word(word) for word in event.words] if with_words else None,
+                reason=event.reason,
+                seq=seq,
+            )
+
+
+def _from_word(word: engine.api.Word) -> Word:
+    return Word(word.text, seconds(word.start), seconds(word.end), round(word.probability, 3))

@@ -1,0 +1,39 @@
+"""The application: every route of the service around one engine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from starlette.applications import Starlette
+
+from engine.api import Engine
+from streamer.config import ServerConfig
+from streamer.routes import health, page, stream
+from streamer.service import Service
+
+# each has routes(service); the page takes every other path and stands last
+PROTOCOLS = (health, stream, page)
+
+
+def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starlette:
+    """Build the application.
+
+    Args:
+        load_engine: called once, in a thread, when the application starts; what it raises is
+            found in `app.state.service.failure`. Who passes it closes the engine.
+        config: what holds for all sessions.
+    """
+    service = Service(config, load_engine)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with service.run():
+            yield
+
+    app = Starlette(
+        routes=[route for protocol in PROTOCOLS for route in protocol.routes(service)],
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    return app
