@@ -1,0 +1,170 @@
+"""The reference backend: PyTorch's scaled_dot_product_attention, on any device.
+
+A sequence whose pages lie in one run is read as a slice of the pool, without a copy; one whose
+pages are scattered is gathered first. Rows are attended one after another: on a CPU a row's work
+is long compared with a call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.attention import DecoderRow
+from engine.config import ModelConfig
+from engine.extent import Extent
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """Where one row's tokens, keys and values lie in this pass."""
+
+    tokens: slice  # of the packed tokens
+    keys: slice | Tensor  # slots of the self pool, all positions up to this pass's last
+    mask: Tensor | None  # (num_queries, keys) bool; None for a single query
+    cross: slice | Tensor  # slots of the cross pool
+    bias: Tensor | None  # (1, 1, num_queries, positions) of cross-attention
+
+
+class SdpaAttention:
+    """Paged attention over slots: a slot holds one position's K and V of one layer."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        num_self_pages: int,
+        self_page_size: int,
+        num_cross_pages: int,
+        cross_page_size: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        H, D, L = config.num_heads, config.head_dim, config.decoder_layers
+        self._self_page_size = self_page_size
+        self._cross_page_size = cross_page_size
+        self._device = device
+        # zeros, not empty: untouched pages cost no memory, and no NaN can leak into a gather
+        self._self_kv = torch.zeros(
+            L, num_self_pages * self_page_size, 2, H, D, dtype=dtype, device=device
+        )
+        self._cross_kv = torch.zeros(
+            L, num_cross_pages * cross_page_size, 2, H, D, dtype=dtype, device=device
+        )
+        P = config.max_source_positions
+        # sliced so that it changes from 0 to log r where a window's folded positions begin
+        self._bias_lines: dict[int, Tensor] = {}
+        self._num_positions = P
+        self._dtype = dtype
+        self._windows: list[tuple[slice, Tensor | None]] = []
+        self._rows: list[PlannedRow] = []
+        self._new_slots = torch.empty(0, dtype=torch.int64, device=device)
+
+    def plan_encoder(self, extents: Sequence[Extent]) -> None:
+        self._windows = []
+        start = 0
+        for extent in extents:
+            end = start + extent.num_positions
+            bias = self._bias(extent, extent.num_positions)
+            self._windows.append((slice(start, end), bias))
+            start = end
+
+    def run_encoder(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        outputs = [attend(q[at], k[at], v[at], bias) for at, bias in self._windows]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def store_cross(self, pages: Sequence[tuple[int, ...]], kv: Tensor) -> None:
+        by_layer = kv.transpose(0, 1)  # (N, L, 2, H, D) -> (L, N, 2, H, D)
+        for (at, _), held in zip(self._windows, pages, strict=True):
+            slots = self._slots(held, self._cross_page_size, at.stop - at.start)
+            if isinstance(slots, slice):
+                self._cross_kv[:, slots] = by_layer[:, at]
+            else:
+                self._cross_kv.index_copy_(1, slots, by_layer[:, at])
+
+    def plan_decoder(self, rows: Sequence[DecoderRow]) -> None:
+        self._rows = []
+        new_slots: list[int] = []
+        start = 0
+        for row in rows:
+            num_keys = row.num_cached + row.num_queries
+            size = self._self_page_size
+            assert num_keys <= len(row.self_pages) * size, (num_keys, row)
+            new_slots += [
+                row.self_pages[at // size] * size + at % size
+                for at in range(row.num_cached, num_keys)
+            ]
+            mask = None
+            if row.num_queries > 1:
+                ones = torch.ones(row.num_queries, num_keys, dtype=torch.bool, device=self._device)
+                mask = ones.tril_(row.num_cached)
+            self._rows.append(
+                PlannedRow(
+                    slice(start, start + row.num_queries),
+                    self._slots(row.self_pages, size, num_keys),
+                    mask,
+                    self._slots(row.cross_pages, self._cross_page_size, row.extent.num_positions),
+                    self._bias(row.extent, row.num_queries),
+                )
+            )
+            start += row.num_queries
+        self._new_slots = torch.tensor(new_slots, dtype=torch.int64, device=self._device)
+
+    def run_self(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        pool = self._self_kv[layer]
+        pool[:, 0].index_copy_(0, self._new_slots, k)
+        pool[:, 1].index_copy_(0, self._new_slots, v)
+        outputs = []
+        for row in self._rows:
+            kv = pool[row.keys]
+            outputs.append(attend(q[row.tokens], kv[:, 0], kv[:, 1], row.mask))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def run_cross(self, layer: int, q: Tensor) -> Tensor:
+        pool = self._cross_kv[layer]
+        outputs = []
+        for row in self._rows:
+            kv = pool[row.cross]
+            outputs.append(attend(q[row.tokens], kv[:, 0], kv[:, 1], row.bias))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def read_cross_keys(
+        self, layer: int, heads: Sequence[int], pages: tuple[int, ...], num_positions: int
+    ) -> Tensor:
+        slots = self._slots(pages, self._cross_page_size, num_positions)
+        return self._cross_kv[layer][slots, 0][:, list(heads)].transpose(0, 1)
+
+    def _slots(self, pages: tuple[int, ...], size: int, count: int) -> slice | Tensor:
+        """Find the slots of the first `count` positions in some pages."""
+        if pages[-1] - pages[0] == len(pages) - 1:  # ascending, so one run
+            first = pages[0] * size
+            return slice(first, first + count)
+        starts = torch.tensor(pages, device=self._device) * size
+        slots = starts[:, None] + torch.arange(size, device=self._device)
+        return slots.flatten()[:count]
+
+    def _bias(self, extent: Extent, num_queries: int) -> Tensor | None:
+        """Give what is added to a window's logits, or None: (1, 1, num_queries, positions)."""
+        if not extent.num_folded:
+            return None
+        line = self._bias_lines.get(extent.weight)
+        if line is None:  # one for each factor in use, and that is one
+            line = torch.zeros(2 * self._num_positions, dtype=self._dtype, device=self._device)
+            line[self._num_positions :] = math.log(extent.weight)
+            self._bias_lines[extent.weight] = line
+        first = self._num_positions - extent.num_full
+        bias = line[first : first + extent.num_positions]
+        return bias.expand(1, 1, num_queries, -1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend from (T, H, D) to (S, H, D); the mask is boolean or added to the logits."""
+    output = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None], attn_mask=mask
+    )  # (1, H, T, D)
+    return output[0].transpose(0, 1)
