@@ -1,0 +1,237 @@
+"""The decoding rules against transformers' logits processors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.rules import (
+    Rules,
+    build_rules,
+    compression_ratio,
+    find_loop,
+    language_probabilities,
+    no_speech_probability,
+    sample,
+)
+
+# a small vocabulary in Whisper's order: text, end, other special tokens, notimestamps, times
+EOT, TIME, VOCABULARY = 40, 48, 130
+SUPPRESS, BEGIN_SUPPRESS = (3, 7, 41, 43), (5, EOT)
+PROMPT = (42, 44, 45)
+
+
+def reference(begin: int, with_timestamps: bool = True) -> list[Any]:
+    generation = pytest.importorskip("transformers.generation.logits_process")
+    config = SimpleNamespace(
+        no_timestamps_token_id=TIME - 1,
+        eos_token_id=EOT,
+        bos_token_id=EOT,
+        max_initial_timestamp_index=50,
+    )
+    processors = [
+        generation.SuppressTokensLogitsProcessor(SUPPRESS),
+        generation.SuppressTokensAtBeginLogitsProcessor(BEGIN_SUPPRESS, begin),
+    ]
+    if with_timestamps:
+        processors.append(generation.WhisperTimeStampLogitsProcessor(config, begin))
+    return processors
+
+
+def process(processors: list[Any], prefix: Sequence[Sequence[int]], logits: Tensor) -> Tensor:
+    ids = torch.tensor([[*PROMPT, *row] for row in prefix])
+    for processor in processors:
+        logits = processor(ids, logits)
+    return logits
+
+
+def make_rules(with_timestamps: bool = True) -> Rules:
+    return Rules(VOCABULARY, EOT, TIME, SUPPRESS, BEGIN_SUPPRESS, with_timestamps)
+
+
+def random_logits(num_rows: int, generator: torch.Generator) -> Tensor:
+    logits = torch.randn(num_rows, VOCABULARY, generator=generator) * 3
+    # now and then times or the end become probable, so that every branch is taken
+    logits[:, TIME:] += torch.randn(num_rows, 1, generator=generator) * 3
+    logits[:, EOT] += torch.randn(num_rows, generator=generator) * 3
+    return logits
+
+
+@pytest.mark.parametrize("with_timestamps", [True, False])
+@pytest.mark.parametrize("seed", range(40))
+def test_decoding_step_by_step_equals_the_reference(seed: int, with_timestamps: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rules, processors = make_rules(with_timestamps), reference(len(PROMPT), with_timestamps)
+    num_rows = 1 + seed % 9
+    state = rules.start(num_rows)
+    tokens = torch.empty(num_rows, 0, dtype=torch.long)
+    for _ in range(25):
+        logits = random_logits(num_rows, generator)
+        expected = process(processors, tokens.tolist(), logits)
+        masked = rules.mask(logits, state)
+        assert torch.equal(masked, expected)
+        choice = rules.choose(logits, state)
+        logprobs = expected.log_softmax(dim=1)
+        assert choice.tokens.tolist() == expected.argmax(dim=1).tolist()
+        torch.testing.assert_close(choice.logprobs, logprobs.amax(dim=1), atol=1e-5, rtol=1e-5)
+        # go on with a drawn token, so that the sequences are legal, but all kinds of them
+        token = torch.multinomial(logprobs.exp(), 1, generator=generator)
+        state = rules.advance(state, token[:, 0])
+        tokens = torch.cat([tokens, token], dim=1)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_any_sequence_is_judged_as_the_reference_does(seed: int) -> None:
+    """Drafts may hold anything: times running backwards, three in a row, special tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    rules, processors = make_rules(), reference(len(PROMPT))
+    draft = torch.randint(0, VOCABULARY, (20,), generator=generator)
+    if seed % 2:
+        draft = torch.randint(EOT - 2, VOCABULARY, (20,), generator=generator)
+    logits = random_logits(21, generator)
+    masked = rules.mask(logits, rules.follow(rules.start(1), draft))
+    for position in range(21):
+        expected = process(processors, [draft[:position].tolist()], logits[position : position + 1])
+        assert torch.equal(masked[position], expected[0])
+
+
+@given(
+    st.lists(st.integers(0, VOCABULARY - 1), max_size=12),
+    st.lists(st.integers(0, VOCABULARY - 1), max_size=12),
+)
+@settings(deadline=None)
+def test_following_a_draft_equals_advancing_token_by_token(
+    before: list[int], draft: list[int]
+) -> None:
+    rules = make_rules()
+    state = rules.start(1)
+    for token in before:
+        state = rules.advance(state, torch.tensor([token]))
+    along = rules.follow(state, torch.tensor(draft, dtype=torch.long))
+    for position in range(len(draft) + 1):
+        row = along.take(torch.tensor([position]))
+        assert (row.is_first, row.last_is_time, row.previous_is_time, row.last_time) == (
+            state.is_first,
+            state.last_is_time,
+            state.previous_is_time,
+            state.last_time,
+        )
+        if position < len(draft):
+            state = rules.advance(state, torch.tensor([draft[position]]))
+
+
+def test_rows_of_different_lengths_share_a_batch() -> None:
+    generator = torch.Generator().manual_seed(1)
+    rules = make_rules()
+    histories: list[list[int]] = [[], [TIME], [TIME, 1], [TIME, 1, TIME + 9], [TIME, 1, 60, 60]]
+    rows = [rules.follow(rules.start(1), torch.tensor(h, dtype=torch.long)) for h in histories]
+    state = rules.start(len(rows))
+    for i, row in enumerate(rows):
+        last = row.take(torch.tensor([len(histories[i])]))
+        for name in ("is_first", "last_is_time", "previous_is_time", "last_time"):
+            getattr(state, name)[i] = getattr(last, name)[0]
+    logits = random_logits(len(rows), generator)
+    masked = rules.mask(logits, state)
+    for i, history in enumerate(histories):
+        expected = process(reference(len(PROMPT)), [history], logits[i : i + 1])
+        assert torch.equal(masked[i], expected[0])
+
+
+def test_a_state_is_overwritten_in_place() -> None:
+    rules = make_rules()
+    state = rules.start(2)
+    address = state.last_time.data_ptr()
+    state.copy_(rules.advance(state, torch.tensor([TIME + 3, 1])))
+    assert state.last_time.tolist() == [TIME + 3, TIME - 1]
+    assert state.last_time.data_ptr() == address
+    assert not state.is_first.any()
+
+
+@pytest.mark.model
+def test_rules_of_a_real_model_start_with_a_timestamp(base: Any) -> None:
+    rules = build_rules(base.config, base.tokenizer)
+    masked = rules.mask(torch.zeros(1, base.config.vocab_size), rules.start(1))
+    allowed = masked[0].isfinite().nonzero()[:, 0].tolist()
+    begin = base.tokenizer.timestamp_begin
+    assert allowed == list(range(begin, begin + 51))
+
+
+def test_temperature_zero_takes_the_most_probable() -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, -torch.inf, 0.0]])
+    choice = sample(logits, torch.zeros(2))
+    assert choice.tokens.tolist() == [1, 0]
+    torch.testing.assert_close(choice.logprobs, logits.log_softmax(dim=1).amax(dim=1))
+
+
+def test_sampling_follows_the_tempered_distribution() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.tensor([0.0, 1.0, -torch.inf, 2.0])
+    num_rows = 20_000
+    choice = sample(logits.expand(num_rows, 4), torch.full((num_rows,), 0.5), generator=generator)
+    counts = choice.tokens.bincount(minlength=4) / num_rows
+    torch.testing.assert_close(counts, (logits / 0.5).softmax(dim=0), atol=0.01, rtol=0)
+    assert counts[2] == 0
+
+
+def test_no_speech_probability_is_a_softmax_over_everything() -> None:
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(no_speech_probability(logits, 7), logits.softmax(dim=1)[:, 7])
+
+
+def test_languages_compete_among_themselves_only() -> None:
+    logits = torch.zeros(2, 50)
+    logits[:, 0] = 100  # no language
+    logits[1, 11] = 5
+    probabilities = language_probabilities(logits, torch.tensor([10, 11, 12]))
+    assert probabilities.argmax(dim=1)[1] == 1
+    torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(2))
+    torch.testing.assert_close(probabilities[0], torch.full((3,), 1 / 3))
+
+
+def test_repeated_text_compresses_well() -> None:
+    assert compression_ratio(" Thank you." * 40) > 2.4
+    assert compression_ratio(" We hold these truths to be self-evident, all men are equal.") < 2.4
+    assert compression_ratio("") == 0
+
+
+T = 1000  # where times begin in the loop tests
+
+
+def test_a_loop_is_found_and_its_first_round_kept() -> None:
+    text = [1, 2, 3, 4]
+    assert find_loop(text + [5, 6] * 16, T) == 6
+    assert find_loop(text + [9] * 32, T) == 5
+    assert find_loop(text + list(range(10, 30)) * 4, T) == 24
+    assert find_loop(text + [5, 6] * 16 + [5], T) == 6  # a broken last round
+
+
+def test_advancing_times_do_not_hide_a_loop() -> None:
+    tokens = [1, 2]
+    for n in range(12):
+        tokens += [T + 2 * n, 5, 6, 7, T + 2 * n + 1]
+    # the first round ends before its closing timestamp
+    assert find_loop(tokens, T) == 6
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [],
+        [1],
+        [1, 2, 3],
+        [4] * 8,  # a telephone number of eights
+        [4, 5] * 6,  # "no, no, no, ..."
+        list(range(100)),
+        list(range(20)) * 3,  # a refrain sung three times
+        [4] * 40 + [1, 2, 3],  # over already
+    ],
+)
+def test_emphasis_is_no_loop(tokens: list[int]) -> None:
+    assert find_loop(tokens, T) is None
