@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from streamer.live import LiveSession
 from streamer.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RETRY_AFTER_S = 5.0  # when a client that found no room may ask again
 
@@ -75,6 +79,10 @@ class Service:
     async def wait_loaded(self) -> None:
         """Return when the engine is loaded or has failed to load (then `failure` is set)."""
         await self._settled.wait()
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._engine is not None
 
     @property
     def info(self) -> ModelInfo | None:
@@ -136,7 +144,7 @@ class Service:
 
     async def _load(self) -> None:
         try:
-            engine = await asyncio.to_thread(self._load_engine)
+            engine = await _run_in_daemon(self._load_engine)
             await _warm_up(engine)
         except Exception as error:
             # the one place that decides is the composition root; it finds the error here
@@ -145,6 +153,32 @@ class Service:
             self._engine = engine
             logger.info("ready: %s", engine.info)
         self._settled.set()
+
+
+async def _run_in_daemon(function: Callable[[], T]) -> T:
+    """Run in a thread that does not keep the process alive: loading may take minutes."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():  # nobody waits any more
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast("T", result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="load-engine", daemon=True).start()
+    return await future
 
 
 async def _warm_up(engine: Engine) -> None:

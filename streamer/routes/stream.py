@@ -192,8 +192,10 @@ class StreamSession:
                 case protocol.Update() as update:
                     settings = _updated(settings, update)
                     live.update(settings)
-                case protocol.Finalize():
+                case protocol.Finalize() if not self._is_ended:
                     await live.finalize()
+                case protocol.Finalize():
+                    await self._report(ProtocolError("already_ended", "expected nothing after end"))
                 case protocol.End():
                     await self._end(live)
 
@@ -204,7 +206,10 @@ class StreamSession:
             await self._report_once(ProtocolError("audio_after_end", "expected no audio after end"))
         else:
             self._num_bytes += len(data)
-            await live.feed(data)
+            try:
+                await live.feed(data)
+            except ValueError as error:
+                raise ProtocolError("invalid_audio", str(error)) from None
 
     async def _end(self, live: LiveSession) -> None:
         if self._is_ended:

@@ -1,0 +1,162 @@
+"""The command `wordwire`: the one place that knows the service, the engine and the clients."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.api import Engine
+    from engine.config import EngineConfig
+    from engine.local import LocalEngine
+
+logger = logging.getLogger(__name__)
+
+FAILED_START = 2  # exit code where the service cannot run as it was asked to
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        The exit code.
+    """
+    parser = argparse.ArgumentParser(
+        prog="wordwire", description="Real-time transcription.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"wordwire {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    # each command imports only what it needs: a client runs without torch
+    for name, meaning in (
+        ("serve", "run the service"),
+        ("transcribe", "transcribe sound files, live or as fast as possible"),
+        ("listen", "show captions of what the microphone hears"),
+    ):
+        command = commands.add_parser(name, help=meaning, description=f"Wordwire: {meaning}.")
+        if name in words:
+            _add_arguments(name, command)
+    parsed = parser.parse_args(words)
+    try:
+        return _run(parsed)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # the reader of our output is gone; nothing is left to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "serve":
+        from engine.config import EngineConfig
+        from streamer.config import ServerConfig
+        from streamer.options import add_options
+
+        add_options(parser, EngineConfig, "engine")
+        add_options(parser, ServerConfig, "service")
+    elif name == "transcribe":
+        from clients import transcribe
+
+        transcribe.add_arguments(parser)
+    else:
+        from clients import listen
+
+        listen.add_arguments(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.command == "serve":
+        return _serve(arguments)
+    if arguments.command == "transcribe":
+        from clients import transcribe
+
+        return transcribe.run(arguments)
+    from clients import listen
+
+    return listen.run(arguments)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from engine.api import EngineError
+    from engine.config import EngineConfig
+    from engine.models import ModelError
+    from streamer import options, process, server
+    from streamer.config import ServerConfig
+
+    try:
+        config = options.build(ServerConfig, arguments, os.environ, {})
+        engine_config = options.build(EngineConfig, arguments, os.environ, {})
+    except options.OptionError as error:
+        return _refuse(str(error))
+    logging.basicConfig(
+        level=config.log_level.upper(),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    # its lines name full addresses, and a key may stand in an address
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+    try:
+        listener = process.listen(config)
+    except OSError as error:
+        return _refuse(f"cannot listen on {config.host} port {config.port}: {error.strerror}")
+    with listener, _LazyEngine(engine_config) as engine:
+        app = server.create_app(engine.load, config)
+        service = app.state.service
+        scheme = "https" if config.tls_certificate else "http"
+        address = f"[{config.host}]" if ":" in config.host else config.host
+        port = listener.getsockname()[1]
+        print(f"Wordwire at {scheme}://{address}:{port}", file=sys.stderr, flush=True)
+        process.Server(app, service, config).run(sockets=[listener])
+    if service.failure is not None:
+        if not isinstance(service.failure, ModelError | EngineError | ValueError):
+            logger.error("the engine failed", exc_info=service.failure)
+        return _refuse(str(service.failure) or type(service.failure).__name__)
+    if not service.is_loaded:
+        # a thread is still loading the model, and nothing waits for it any more
+        logging.shutdown()
+        os._exit(0)
+    return 0
+
+
+class _LazyEngine:
+    """The engine in this process: loaded by the service's thread, closed at the end."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._engine: LocalEngine | None = None
+
+    def load(self) -> Engine:
+        from engine.local import load_engine
+
+        self._engine = load_engine(self._config)
+        return self._engine
+
+    def __enter__(self) -> _LazyEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+def _refuse(message: str) -> int:
+    print(f"wordwire: {message}", file=sys.stderr)
+    return FAILED_START
+
+
+def _version() -> str:
+    try:
+        return version("wordwire")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
