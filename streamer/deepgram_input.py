@@ -1,0 +1,89 @@
+"""What a Deepgram client sends, as the bytes that a session takes.
+
+A session takes samples of one format. Mono, and channels that stay apart, go through as they are.
+Containers and Opus packets are decoded first, and channels that share one transcript are mixed;
+these go on as 16 kHz float32.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from engine.api import SAMPLE_RATE, Samples
+from streamer.audio import AudioDecoder, AudioFormat
+from streamer.container import ContainerDecoder
+from streamer.deepgram_options import ListenOptions
+from streamer.mixer import Mixer
+from streamer.opus import OpusDecoder
+
+
+class DeepgramInput:
+    """The audio of one connection; a context manager, since decoding may need a thread.
+
+    Attributes:
+        format: of what `decode` returns.
+        is_slow: decoding takes long enough that it should not hold up an event loop.
+    """
+
+    def __init__(self, options: ListenOptions) -> None:
+        self._options = options
+        self._stack = ExitStack()
+        self._container: ContainerDecoder | None = None
+        self._decoder: AudioDecoder | OpusDecoder | None = None
+        self._mixer: Mixer | None = None
+        raw, mixes = options.audio_format, options.mixes_channels and options.channels > 1
+        self.is_slow = options.is_container
+        channels = 1 if options.mixes_channels else options.channels
+        if raw is not None and not mixes:
+            self.format = raw
+            return
+        self.format = AudioFormat("pcm_f32le", SAMPLE_RATE, channels)
+        if options.is_container:
+            self._container = ContainerDecoder(channels=channels)
+            return  # it mixes by itself
+        self._decoder = AudioDecoder(raw) if raw is not None else OpusDecoder(options.channels)
+        self._mixer = Mixer(options.channels, SAMPLE_RATE) if mixes else None
+
+    def __enter__(self) -> Self:
+        if self._container is not None:
+            self._stack.enter_context(self._container)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def decode(self, data: bytes) -> bytes:
+        """Convert a message; what is not complete yet comes with a later one.
+
+        Raises:
+            AudioError, ValueError: the bytes are not the audio they should be.
+        """
+        if self._container is not None:
+            return self._convert(self._container.feed(data))
+        return data if self._decoder is None else self._convert(self._decoder.decode(data))
+
+    def flush(self) -> bytes:
+        """Give what is left inside, at the end of the stream."""
+        if self._container is not None:
+            return self._convert(self._container.flush())
+        if self._decoder is None:
+            return b""
+        rest = self._convert(self._decoder.flush())
+        return rest if self._mixer is None else rest + self._mixer.flush().tobytes()
+
+    def _convert(self, channels: list[Samples]) -> bytes:
+        if not channels:
+            return b""
+        samples = np.stack(channels)  # (C, T)
+        if self._mixer is not None:
+            return self._mixer.mix(samples).tobytes()
+        return np.ascontiguousarray(samples.T).tobytes()  # interleaved
