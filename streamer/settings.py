@@ -63,3 +63,7 @@ class SessionSettings:
     @property
     def stream_options(self) -> StreamOptions:
         return StreamOptions(language=self.language, task=self.task, hotwords=self.hotwords)
+
+    @property
+    def max_segment(self) -> int:
+        return int(self.max_segment_s * SAMPLE_RATE)

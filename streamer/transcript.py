@@ -1,0 +1,129 @@
+"""The words of one open segment: what is settled, and what may still change.
+
+Pure text: hypotheses go in, in the order of their windows. A word settles when enough successive
+hypotheses agree on it and enough sound follows it; what is settled never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.api import Word
+from streamer.agreement import is_ideographic, key, num_agreed, num_covered
+from streamer.settings import Delay
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """When a word may settle."""
+
+    num_hypotheses: int  # successive ones that agree on it, the newest included
+    margin: int  # samples between the word's end and the end of the newest window
+
+
+PATIENCE = {
+    Delay.MINIMAL: Patience(2, 0),
+    Delay.LOW: Patience(2, 6_400),
+    Delay.MEDIUM: Patience(2, 12_800),
+    Delay.HIGH: Patience(3, 16_000),
+    Delay.XHIGH: Patience(4, 32_000),
+}
+
+
+class Transcript:
+    """Collects the words of one segment."""
+
+    def __init__(self, start: int, patience: Patience, settled: Sequence[Word] = ()) -> None:
+        """Open a segment.
+
+        Args:
+            start: of the segment, in samples from the start of the stream.
+            patience: when words settle.
+            settled: words of this segment that settled before it was cut from the last one.
+        """
+        self.start = start
+        self.patience = patience
+        self.settled = list(settled)
+        self.volatile: list[Word] = []
+        self._num_slid = 0  # settled words that lie before the window
+        self._tails: list[list[Word]] = []  # unsettled words of the last hypotheses, oldest first
+
+    @property
+    def anchors(self) -> list[Word]:
+        """The settled words inside the window."""
+        return self.settled[self._num_slid :]
+
+    def preview(self, words: Sequence[Word]) -> None:
+        """Show a hypothesis that does not count for settling."""
+        self.volatile = list(words[num_covered(self.anchors, words) :])
+
+    def agree(self, words: Sequence[Word], end: int, *, is_pause: bool, may_settle: bool) -> None:
+        """Take the hypothesis of a marked window; settle what it shares with those before it.
+
+        Args:
+            words: of the hypothesis of the whole window.
+            end: of the window.
+            is_pause: silence follows the last word, so no word is cut by the window's end.
+            may_settle: False only keeps the words for `complete`.
+        """
+        tail = list(words[num_covered(self.anchors, words) :])
+        num_wanted = self.patience.num_hypotheses - 1
+        count = 0
+        if may_settle and len(self._tails) >= num_wanted:
+            count = min(num_agreed(older, tail) for older in self._tails[-num_wanted:])
+        if not is_pause:
+            last = end - self.patience.margin
+            count = min(count, sum(word.end <= last for word in tail), max(0, len(tail) - 1))
+        self._tails = [*self._tails, tail][-num_wanted:]
+        self.volatile = tail
+        self._settle(count)
+
+    def settle_until(self, end: int) -> None:
+        """Settle the volatile words that end by `end`, agreed or not."""
+        self._settle(sum(word.end <= end for word in self.volatile))
+
+    def complete(self) -> None:
+        """Settle all that the newest marked window has: it was the last one before a silence."""
+        self.volatile = self._tails[-1] if self._tails else []
+        self._settle(len(self.volatile))
+        self._tails = []
+
+    def forget_disagreement(self) -> None:
+        """Let the next hypothesis agree only with those after it: it reads another language."""
+        self._tails = []
+
+    def slide(self, num_words: int) -> None:
+        """Move the window's start behind this many of the anchors."""
+        assert 0 <= num_words <= len(self.anchors), (num_words, len(self.anchors))
+        self._num_slid += num_words
+
+    def cut(self, position: int) -> Transcript:
+        """Keep what lies before the window; return the segment that goes on with the rest."""
+        rest = Transcript(position, self.patience, self.anchors)
+        rest.volatile, rest._tails = self.volatile, self._tails
+        del self.settled[self._num_slid :]
+        self.volatile, self._tails = [], []
+        return rest
+
+    def _settle(self, count: int) -> None:
+        self.settled += self.volatile[:count]
+        self.volatile = self.volatile[count:]
+        self._tails = [tail[count:] for tail in self._tails]
+
+
+def join(words: Sequence[Word]) -> str:
+    """Join words to a text without space at its ends.
+
+    A window's first word may come without its leading space, so one is put in between words of
+    scripts that have spaces.
+    """
+    text = ""
+    for word in words:
+        piece = word.text
+        if text and piece and not piece[0].isspace() and not text[-1].isspace():
+            joins = is_ideographic(piece[0]) or is_ideographic(text[-1])
+            if not joins and key(piece[0]):
+                text += " "
+        text += piece if text else piece.lstrip()
+    return text.rstrip()

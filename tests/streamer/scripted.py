@@ -1,0 +1,163 @@
+"""A recogniser that knows what is said when, and the sound that goes with it.
+
+Stands in for a model where the behaviour of the session is tested: it returns the words inside a
+window, misreads what the window's edge cuts, and can be told to waver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.api import (
+    SAMPLE_RATE,
+    Hypothesis,
+    ModelInfo,
+    Samples,
+    Segment,
+    StreamLost,
+    StreamOptions,
+    Window,
+    Word,
+)
+
+NAMES = "zero one two three four five six seven eight nine ten eleven twelve".split()
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Words and the sound of them."""
+
+    words: tuple[Word, ...]
+    samples: Samples
+
+    @property
+    def text(self) -> str:
+        return "".join(word.text for word in self.words).strip()
+
+
+def timeline(
+    sentences: Sequence[int],
+    pauses_s: Sequence[float],
+    *,
+    word_s: float = 0.3,
+    gap_s: float = 0.06,
+    stops: bool = True,
+) -> Timeline:
+    """Say numbered words: sentences of so many words, each with a pause after it.
+
+    Every word is unique ("w0", "w1" ...), so that losses and doubles show.
+    """
+    rng = np.random.default_rng(1)
+    pieces: list[Samples] = [_room(rng, 1.0)]
+    words: list[Word] = []
+    position = len(pieces[0])
+    for length, pause_s in zip(sentences, pauses_s, strict=True):
+        for index in range(length):
+            sound = _vowel(word_s, 110 + 7 * (len(words) % 5))
+            stop = "." if stops and index == length - 1 else ""
+            name = f" {'W' if index == 0 else 'w'}{len(words)}{stop}"
+            words.append(Word(name, position, position + len(sound), 0.9))
+            room = _room(rng, pause_s if index == length - 1 else gap_s)
+            pieces += [sound, room]
+            position += len(sound) + len(room)
+    return Timeline(tuple(words), np.concatenate(pieces))
+
+
+def _room(rng: np.random.Generator, seconds: float) -> Samples:
+    return (1e-4 * rng.standard_normal(int(seconds * SAMPLE_RATE))).astype(np.float32)
+
+
+def _vowel(seconds: float, pitch: float) -> Samples:
+    """A buzz with two formants, which webrtcvad takes for a voice."""
+    t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
+    sound = np.zeros_like(t)
+    for harmonic in range(1, int(3500 / pitch)):
+        f = harmonic * pitch
+        gain = np.exp(-(((f - 650) / 250) ** 2)) + 0.5 * np.exp(-(((f - 1700) / 350) ** 2))
+        sound += (gain + 0.02) * np.sin(2 * np.pi * f * t + harmonic)
+    edge = np.minimum(1.0, np.minimum(t, t[-1] - t) / 0.01)
+    return (0.2 * sound / np.abs(sound).max() * edge).astype(np.float32)
+
+
+@dataclass
+class Recogniser:
+    """Writes down the words of a timeline that a window holds."""
+
+    words: Sequence[Word]
+    waver: float = 0.0  # share of the windows that misread their last two words
+    invent: str = ""  # said in windows without words
+    windows: list[Window] = field(default_factory=list)  # all that were asked for
+
+    def decode(self, window: Window) -> Hypothesis:
+        self.windows.append(window)
+        heard = []
+        for word in self.words:
+            inside = min(word.end, window.end) - max(word.start, window.start)
+            if inside <= 0:
+                continue
+            is_whole = inside == word.end - word.start
+            if is_whole or inside * 2 > word.end - word.start:
+                text = word.text if is_whole else word.text[:-1].rstrip(".") + "x"
+                start, end = max(word.start, window.start), min(word.end, window.end)
+                heard.append(Word(text, start, end, 0.9))
+        seed = hashlib.sha256(f"{window.start} {window.end}".encode()).digest()[0] / 256
+        if seed < self.waver and heard and heard[-1].end > window.end - SAMPLE_RATE // 5:
+            heard[-2:] = [Word(w.text + "y", w.start, w.end, 0.5) for w in heard[-2:]]
+        if not heard and self.invent:
+            heard = [Word(self.invent, window.start, window.end, 0.3)]
+        text = "".join(word.text for word in heard)
+        segments = (
+            (Segment(text, heard[0].start, heard[-1].end, False, tuple(heard)),) if heard else ()
+        )
+        return Hypothesis(
+            window.start, window.end, segments, "en", 0.99, -0.2, 0.01 if heard else 0.9, 1.2
+        )
+
+
+class ScriptedEngine:
+    """An engine over a Recogniser; decodes take `cost_s`, and some streams may be lost."""
+
+    def __init__(self, recogniser: Recogniser, cost_s: float = 0.0, lose_every: int = 0) -> None:
+        self.recogniser = recogniser
+        self.cost_s = cost_s
+        self.lose_every = lose_every
+        self.num_open = 0
+        self.num_decodes = 0
+        self.options: list[StreamOptions] = []
+        self.failure: Exception | None = None
+
+    @property
+    def info(self) -> ModelInfo:
+        return ModelInfo("scripted", ("en", "de"), "cpu", "float32")
+
+    @asynccontextmanager
+    async def stream(self, options: StreamOptions) -> AsyncIterator[ScriptedStream]:
+        self.num_open += 1
+        self.options.append(options)
+        try:
+            yield ScriptedStream(self)
+        finally:
+            self.num_open -= 1
+
+
+class ScriptedStream:
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self._engine = engine
+        self._is_lost = False
+
+    async def decode(self, window: Window) -> Hypothesis:
+        engine = self._engine
+        await asyncio.sleep(engine.cost_s)
+        if engine.failure is not None:
+            raise engine.failure
+        engine.num_decodes += 1
+        if self._is_lost or (engine.lose_every and engine.num_decodes % engine.lose_every == 0):
+            self._is_lost = True
+            raise StreamLost("scripted loss")
+        return engine.recogniser.decode(window)
