@@ -1,0 +1,150 @@
+"""Transcribe a whole recording: windows are decoded side by side, results come out in order.
+
+The sound may be as long as it likes: blocks are asked for only as fast as windows are decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+
+from engine.api import (
+    Engine,
+    Hypothesis,
+    Samples,
+    Segment,
+    StreamLost,
+    StreamOptions,
+    Window,
+    Word,
+)
+from streamer.agreement import num_covered
+from streamer.chunk import Chunk, Chunker
+from streamer.judgement import doubt
+from streamer.settings import SessionSettings
+
+MAX_LOSSES = 5  # streams lost with one window before the transcription gives up
+RETRY_S = 0.2  # before another stream is opened, times the losses
+
+
+async def transcribe(
+    engine: Engine,
+    blocks: AsyncIterable[Samples],
+    settings: SessionSettings,
+    *,
+    num_streams: int = 4,
+) -> AsyncGenerator[Hypothesis, None]:
+    """Yield the text of a recording, window by window, in the order of time.
+
+    Windows without speech are not there, and one whose text is doubted has no segments. If the
+    language is to be detected, the first window in which that succeeds decides for all that follow.
+
+    Args:
+        engine: decodes the windows.
+        blocks: (T,) float32 in [-1, 1], 16 kHz, one channel; of any length.
+        settings: language, task, prompt, word_times and detection are used.
+        num_streams: windows decoded at once; no more than this and 30 s of sound are in memory.
+
+    Raises:
+        EngineError: the engine refused a window.
+    """
+    job = _Job(engine, settings)
+    pending: deque[asyncio.Task[Hypothesis]] = deque()
+    try:
+        async for chunk in _chunks(blocks, settings):
+            # until the language is known, windows go one by one
+            while len(pending) >= (num_streams if job.language else 1):
+                yield job.accept(await pending.popleft())
+            job.chunks.append(chunk)
+            pending.append(asyncio.create_task(job.decode(chunk)))
+        while pending:
+            yield job.accept(await pending.popleft())
+    finally:
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+
+async def _chunks(
+    blocks: AsyncIterable[Samples], settings: SessionSettings
+) -> AsyncIterator[Chunk]:
+    chunker = Chunker(settings)
+    async for block in blocks:
+        for chunk in await asyncio.to_thread(chunker.receive, block):
+            yield chunk
+    for chunk in chunker.end():
+        yield chunk
+
+
+class _Job:
+    """What the windows of one recording share."""
+
+    def __init__(self, engine: Engine, settings: SessionSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+        self.language = settings.language  # None until it is detected
+        self.chunks: deque[Chunk] = deque()  # decoded or being so, and not accepted yet
+        self._words: list[Word] = []  # of the chunk before
+
+    async def decode(self, chunk: Chunk) -> Hypothesis:
+        options = dataclasses.replace(self._settings.stream_options, language=self.language)
+        window = Window(
+            start=chunk.start,
+            audio=chunk.audio,
+            prompt=self._settings.prompt,
+            is_final=True,
+            # at a cut, the words tell what both windows have
+            word_times=self._settings.word_times or chunk.cut is not None or chunk.follows_cut,
+        )
+        for num_lost in range(MAX_LOSSES):
+            try:
+                return await _decode(self._engine, options, window)
+            except StreamLost:
+                await asyncio.sleep(RETRY_S * (num_lost + 1))
+        return await _decode(self._engine, options, window)
+
+    def accept(self, hypothesis: Hypothesis) -> Hypothesis:
+        """Take the next result in order: leave out what is doubted, or said already."""
+        chunk = self.chunks.popleft()
+        if doubt(hypothesis) is not None:
+            self._words = []
+            return dataclasses.replace(hypothesis, segments=())
+        if self.language is None and hypothesis.language_probability >= 0.5:
+            self.language = hypothesis.language
+        words = [word for segment in hypothesis.segments for word in segment.words]
+        first, last = 0, len(words)
+        if chunk.follows_cut:
+            known = [word for word in self._words if word.start + word.end > 2 * chunk.start]
+            first = num_covered(known, words)
+        if chunk.cut is not None:
+            last = sum(word.start + word.end < 2 * chunk.cut for word in words)
+        self._words = words[first:last]
+        if chunk.cut is None and not chunk.follows_cut:
+            return hypothesis
+        return dataclasses.replace(hypothesis, segments=_trim(hypothesis.segments, first, last))
+
+
+async def _decode(engine: Engine, options: StreamOptions, window: Window) -> Hypothesis:
+    async with engine.stream(options) as stream:
+        return await stream.decode(window)
+
+
+def _trim(segments: Sequence[Segment], first: int, last: int) -> tuple[Segment, ...]:
+    """Keep the words from `first` to `last`, counted over all segments."""
+    kept = []
+    position = 0
+    for segment in segments:
+        words = segment.words[max(0, first - position) : max(0, last - position)]
+        position += len(segment.words)
+        if len(words) == len(segment.words):
+            kept.append(segment)
+        elif words:
+            text = "".join(word.text for word in words)
+            kept.append(
+                dataclasses.replace(
+                    segment, text=text, start=words[0].start, end=words[-1].end, words=words
+                )
+            )
+    return tuple(kept)

@@ -1,0 +1,97 @@
+"""Whole recordings over a scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+from scripted import Recogniser, ScriptedEngine, Timeline, timeline
+
+from engine.api import Hypothesis, InvalidRequest, Samples
+from streamer import offline
+from streamer.settings import SessionSettings
+
+
+async def blocks(samples: Samples, size: int) -> AsyncIterator[Samples]:
+    for i in range(0, len(samples), size):
+        yield samples[i : i + size]
+
+
+async def transcribe(engine: ScriptedEngine, talk: Timeline, size: int = 7000) -> list[Hypothesis]:
+    results = offline.transcribe(engine, blocks(talk.samples, size), SessionSettings())
+    hypotheses = [hypothesis async for hypothesis in results]
+    assert engine.num_open == 0
+    return hypotheses
+
+
+def text(hypotheses: list[Hypothesis]) -> str:
+    return "".join(hypothesis.text for hypothesis in hypotheses).strip()
+
+
+@pytest.mark.parametrize("size", [100, 7000, 1 << 24])
+async def test_no_word_is_lost_or_doubled(size: int) -> None:
+    talk = timeline([5, 9, 30, 2, 90, 3], [0.4, 0.8, 3.0, 6.0, 0.5, 0.2])
+    assert text(await transcribe(ScriptedEngine(Recogniser(talk.words)), talk, size)) == talk.text
+
+
+async def test_talk_without_pauses_is_cut_between_words() -> None:
+    talk = timeline([400], [0.5], gap_s=0.05, stops=False)
+    engine = ScriptedEngine(Recogniser(talk.words))
+    assert text(await transcribe(engine, talk)) == talk.text
+    assert all(len(window.audio) <= 30 * 16_000 for window in engine.recogniser.windows)
+
+
+async def test_long_silence_is_not_decoded() -> None:
+    talk = timeline([3, 3], [20.0, 1.0])
+    engine = ScriptedEngine(Recogniser(talk.words))
+    assert text(await transcribe(engine, talk)) == talk.text
+    assert sum(len(window.audio) for window in engine.recogniser.windows) < 6 * 16_000
+
+
+async def test_a_recording_without_speech_gives_nothing() -> None:
+    silence = Timeline((), np.zeros(160_000, np.float32))
+    assert await transcribe(ScriptedEngine(Recogniser((), invent=" Thanks.")), silence) == []
+
+
+async def test_the_first_window_decides_on_the_language() -> None:
+    talk = timeline([60, 60, 60], [3.0, 3.0, 3.0])
+    engine = ScriptedEngine(Recogniser(talk.words))
+    await transcribe(engine, talk)
+    languages = [options.language for options in engine.options]
+    assert languages[0] is None
+    assert set(languages[1:]) == {"en"}
+
+
+async def test_windows_are_decoded_side_by_side_and_given_in_order() -> None:
+    talk = timeline([20] * 8, [3.0] * 8)
+    engine = ScriptedEngine(Recogniser(talk.words), cost_s=0.05)
+    started = asyncio.get_running_loop().time()
+    hypotheses = await transcribe(engine, talk)
+    assert len(hypotheses) == 8
+    assert [h.start for h in hypotheses] == sorted(h.start for h in hypotheses)
+    assert asyncio.get_running_loop().time() - started < 8 * 0.05 + 2.0
+
+
+async def test_lost_streams_are_replaced() -> None:
+    talk = timeline([20] * 4, [3.0] * 4)
+    engine = ScriptedEngine(Recogniser(talk.words), lose_every=3)
+    assert text(await transcribe(engine, talk)) == talk.text
+
+
+async def test_a_refusal_is_raised() -> None:
+    engine = ScriptedEngine(Recogniser(()))
+    engine.failure = InvalidRequest("expected less")
+    with pytest.raises(InvalidRequest):
+        await transcribe(engine, timeline([3], [1.0]))
+    assert engine.num_open == 0
+
+
+async def test_leaving_early_aborts_what_is_in_flight() -> None:
+    talk = timeline([20] * 4, [3.0] * 4)
+    engine = ScriptedEngine(Recogniser(talk.words))
+    results = offline.transcribe(engine, blocks(talk.samples, 16_000), SessionSettings())
+    await anext(results)
+    await results.aclose()
+    assert engine.num_open == 0
