@@ -1,0 +1,94 @@
+"""What a stream said last time, as a guess of what it says this time.
+
+A window of a stream mostly repeats the previous one with a little more at its end. The previous
+tokens are proposed, the model checks them all in one pass, and those that greedy decoding would
+have given are kept. After a difference the old text usually runs on in step, so the draft finds
+its place again and goes on proposing. A wrong guess costs a little time and never changes a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SEARCH = 16  # tokens looked ahead for a token that the draft did not expect
+UNSURE = 6  # tokens proposed where the draft has just lost its place
+
+
+class Draft:
+    """A guess of a sequence's tokens, and how far the sequence has followed it."""
+
+    def __init__(self, tokens: Sequence[int], timestamp_begin: int) -> None:
+        """Take the previous hypothesis' tokens, moved to the new window, without an end token."""
+        self._tokens = list(tokens)
+        self._timestamp_begin = timestamp_begin
+        self._at = 0  # of _tokens: what the sequence should say next
+        self._matched = 0  # of _tokens: everything before has been placed for certain
+        self._is_sure = True  # the last token said was the one expected
+        self._last: int | None = None
+
+    def observe(self, token: int) -> None:
+        """Follow a token that the sequence has said."""
+        tokens = self._tokens
+        self._last = token
+        if self._at < len(tokens) and tokens[self._at] == token:
+            self._at += 1
+            self._matched = self._at
+            self._is_sure = True
+            return
+        self._is_sure = False
+        window = tokens[self._matched : self._matched + SEARCH]
+        is_timestamp = token >= self._timestamp_begin
+        for distance, candidate in enumerate(window):
+            if candidate == token or (is_timestamp and candidate >= self._timestamp_begin):
+                # said further on in the draft: what lies between was dropped
+                self._at = self._matched + distance + 1
+                return
+        # most often one token stands in another's place
+        self._at = min(self._at + 1, len(tokens))
+
+    def propose(self, limit: int) -> list[int]:
+        """Give the tokens that should come next, at most `limit`."""
+        if not self._is_sure:
+            limit = min(limit, UNSURE)
+        proposal = self._tokens[self._at : self._at + limit]
+        if (
+            proposal
+            and self._last is not None
+            and self._last >= self._timestamp_begin
+            and proposal[0] >= self._timestamp_begin
+        ):
+            # a segment mostly begins where the one before it ended, wherever that now is
+            proposal[0] = self._last
+        return proposal
+
+
+def move_draft(
+    tokens: Sequence[int], shift: int, timestamp_begin: int, num_timestamps: int
+) -> list[int]:
+    """Move a hypothesis' tokens to a window that begins later.
+
+    Text before the new start is dropped as far as timestamps tell where it is.
+
+    Args:
+        tokens: as sampled, timestamps included.
+        shift: how much later the window begins, in timestamp steps; not negative.
+        timestamp_begin: the token of 0.00 s.
+        num_timestamps: that the model has.
+    """
+    assert shift >= 0, shift
+    if not shift:
+        return list(tokens)
+    moved: list[int] = []
+    for token in tokens:
+        if token < timestamp_begin:
+            moved.append(token)
+            continue
+        time = token - timestamp_begin - shift
+        if time <= 0:
+            # the text so far ends before the window, or its segment began there
+            moved = []
+        moved.append(timestamp_begin + min(max(time, 0), num_timestamps - 1))
+    # the closing timestamp of a dropped segment opens nothing
+    while len(moved) > 1 and moved[0] >= timestamp_begin and moved[1] >= timestamp_begin:
+        moved.pop(0)
+    return moved

@@ -1,0 +1,55 @@
+"""Which language a stream speaks: heard from its first windows, then kept.
+
+A second of sound can sound like any of several languages, so the verdicts of successive windows
+are weighed by how much sound they rest on, until there is enough; after that the language stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SAMPLE_RATE = 16_000
+# A verdict is final when it rests on so much sound, in seconds, and is so probable.
+CONVINCING = ((2.0, 0.9), (5.0, 0.5))
+# After so much sound the best guess is kept, however improbable.
+LONGEST_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    language: str  # ISO code
+    probability: float
+
+
+class StreamLanguage:
+    """The language of one stream."""
+
+    def __init__(self, language: str | None) -> None:
+        """Begin with the language given, or None to hear it."""
+        self._settled = None if language is None else Verdict(language, 1.0)
+
+    @property
+    def settled(self) -> Verdict | None:
+        """The language to decode in, or None while it must be heard again."""
+        return self._settled
+
+    def hear(self, probabilities: Mapping[str, float], num_samples: int, is_final: bool) -> Verdict:
+        """Judge a window, and settle if it is convincing.
+
+        Args:
+            probabilities: of each language, from the start-of-transcript position.
+            num_samples: of sound in the window.
+            is_final: a final window that is convincing enough to be written is so for the rest.
+        """
+        if self._settled is not None:
+            return self._settled
+        language = max(probabilities, key=lambda code: probabilities[code])
+        verdict = Verdict(language, probabilities[language])
+        seconds = num_samples / SAMPLE_RATE
+        if seconds >= LONGEST_S or any(
+            (is_final or seconds >= least_s) and verdict.probability >= least
+            for least_s, least in CONVINCING
+        ):
+            self._settled = verdict
+        return verdict

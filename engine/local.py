@@ -1,0 +1,273 @@
+"""An engine in this process: a thread that decodes, behind `engine.api`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import torch
+
+from engine.api import (
+    SAMPLE_RATE,
+    EngineBusy,
+    EngineError,
+    Hypothesis,
+    ModelInfo,
+    StreamOptions,
+    Window,
+)
+from engine.attention.sdpa import SdpaAttention
+from engine.config import EngineConfig, ModelConfig, read_model_config
+from engine.draft import Draft, move_draft
+from engine.extent import SAMPLES_PER_POSITION, measure_extent
+from engine.language import StreamLanguage
+from engine.loop import Loop
+from engine.models import resolve_model
+from engine.outcome import Settler
+from engine.pages import PagePool
+from engine.request import (
+    Outcome,
+    Request,
+    StreamState,
+    check_options,
+    check_window,
+    shift_in_steps,
+    write_prefix,
+)
+from engine.rules import build_rules
+from engine.runner import Runner
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+from engine.tokenizer import Tokenizer
+from engine.weights import load_weights
+from engine.whisper import Whisper
+
+logger = logging.getLogger(__name__)
+
+SELF_PAGE = 16  # positions; FlashInfer's choice
+CROSS_PAGE = 50  # positions, 1 s of sound: 30 pages hold a whole window exactly
+DEFAULT_FOLD = 25  # chosen by benchmarks/folded_tail.py
+MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
+
+
+class LocalEngine:
+    """A loaded model and the thread that runs it. Implements `engine.api.Engine`."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Load a model; use `load_engine`, which also starts the thread.
+
+        Raises:
+            ModelError: the model is missing or broken.
+        """
+        files = resolve_model(config.model)
+        self._config = config
+        self._model_config = read_model_config(files)
+        self._tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
+        device = torch.device(choose_device(config.device))
+        dtype = choose_dtype(config.dtype, device)
+        torch.set_num_threads(config.num_threads or count_cores())
+        model = Whisper(self._model_config, load_weights(files, self._model_config, dtype, device))
+        self._factor = choose_factor(config.encoder_tail)
+        self._margin = round(config.tail_margin_s * SAMPLE_RATE / SAMPLES_PER_POSITION)
+        self_pool, cross_pool = size_pools(config, self._model_config, dtype.itemsize)
+        attention = SdpaAttention(
+            self._model_config,
+            num_self_pages=self_pool.num_pages,
+            self_page_size=SELF_PAGE,
+            num_cross_pages=cross_pool.num_pages,
+            cross_page_size=CROSS_PAGE,
+            dtype=dtype,
+            device=device,
+        )
+        self._runner = Runner(
+            model,
+            attention,
+            build_rules(self._model_config, self._tokenizer, device=device),
+            self._tokenizer,
+            device,
+        )
+        scheduler = Scheduler(
+            self_pool,
+            cross_pool,
+            max_batch=config.max_batch,
+            max_encode_batch=config.max_encode_batch,
+            max_encode_positions=self._model_config.max_source_positions,
+            max_waiting=config.max_streams,
+        )
+        settler = Settler(config, self._tokenizer, self._runner)
+        self._loop = Loop(scheduler, self._runner, settler.settle)
+        self._ids = itertools.count()
+        self._num_streams = 0
+        self._info = ModelInfo(
+            config.model,
+            tuple(self._tokenizer.languages) or ("en",),
+            device.type,
+            str(dtype).removeprefix("torch."),
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def close(self) -> None:
+        """Stop the thread. Decodes in flight end with StreamLost."""
+        self._loop.close()
+
+    def stream(self, options: StreamOptions) -> AbstractAsyncContextManager[LocalStream]:
+        check_options(options, self._tokenizer)
+        if self._num_streams >= self._config.max_streams:
+            raise EngineBusy(f"{self._config.max_streams} streams are open already")
+        return self._open(options)
+
+    @asynccontextmanager
+    async def _open(self, options: StreamOptions) -> AsyncIterator[LocalStream]:
+        language = options.language if self._tokenizer.languages else "en"
+        state = StreamState(next(self._ids), options, StreamLanguage(language))
+        self._num_streams += 1
+        try:
+            yield LocalStream(self, state)
+        finally:
+            self._num_streams -= 1
+
+    async def decode(self, state: StreamState, window: Window) -> Hypothesis:
+        """Decode a window of a stream; cancelling it frees all that it holds."""
+        check_window(window)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Hypothesis] = loop.create_future()
+
+        def resolve(outcome: Outcome) -> None:
+            if future.done():  # cancelled meanwhile
+                return
+            if isinstance(outcome, EngineError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        def on_done(outcome: Outcome) -> None:
+            loop.call_soon_threadsafe(resolve, outcome)
+
+        request = self._make_request(state, window, on_done)
+        self._loop.submit(request)
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                self._loop.abort(request)
+
+    def _make_request(
+        self, state: StreamState, window: Window, on_done: Callable[[Outcome], None]
+    ) -> Request:
+        config, tokenizer = self._model_config, self._tokenizer
+        verdict = state.language.settled
+        language = None if verdict is None else verdict.language
+        prefix = write_prefix(state.options, window.prompt, language, config, tokenizer)
+        sequence = Sequence(
+            id=next(self._ids),
+            stream_id=state.id,
+            is_final=window.is_final,
+            deadline=window.deadline,
+            extent=measure_extent(
+                len(window.audio),
+                factor=self._factor,
+                margin=self._margin,
+                num_positions=config.max_source_positions,
+            ),
+            prefix=prefix,
+            max_tokens=min(MAX_TOKENS, config.max_target_positions - len(prefix)),
+            sot_index=prefix.index(tokenizer.sot),
+            needs_language=verdict is None,
+            temperature=state.options.temperatures[0],
+        )
+        memory = state.memory
+        if self._config.use_drafts and memory is not None and window.start >= memory.start:
+            moved = move_draft(
+                memory.tokens,
+                shift_in_steps(window.start - memory.start),
+                tokenizer.timestamp_begin,
+                config.vocab_size - tokenizer.timestamp_begin,
+            )
+            sequence.draft = Draft(moved, tokenizer.timestamp_begin)
+        return Request(state, window, sequence, on_done, verdict)
+
+
+class LocalStream:
+    """A stream of a LocalEngine. Implements `engine.api.Stream`."""
+
+    def __init__(self, engine: LocalEngine, state: StreamState) -> None:
+        self._engine = engine
+        self._state = state
+
+    async def decode(self, window: Window) -> Hypothesis:
+        return await self._engine.decode(self._state, window)
+
+
+def load_engine(config: EngineConfig) -> LocalEngine:
+    """Load a model and start its thread. Blocks for seconds; `close` the result.
+
+    Raises:
+        ModelError: the model is missing or broken.
+    """
+    engine = LocalEngine(config)
+    engine.start()
+    return engine
+
+
+def choose_device(device: str) -> str:
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+
+
+def choose_factor(encoder_tail: str | int) -> int | None:
+    if encoder_tail == "auto":
+        return DEFAULT_FOLD
+    return None if encoder_tail == "full" else int(encoder_tail)
+
+
+def count_cores() -> int:
+    """Count the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def size_pools(
+    config: EngineConfig, model: ModelConfig, itemsize: int
+) -> tuple[PagePool, PagePool]:
+    """Size the self and the cross pool from the model's shape and the memory allowed.
+
+    Raises:
+        ValueError: the memory does not hold a single window.
+    """
+    self_page_bytes = SELF_PAGE * model.self_kv_bytes_per_token(itemsize)
+    cross_page_bytes = CROSS_PAGE * model.cross_kv_bytes_per_position(itemsize)
+    least_self = -(-model.max_target_positions // SELF_PAGE)
+    least_cross = -(-model.max_source_positions // CROSS_PAGE)
+    num_self = (
+        least_self * config.max_batch
+        if config.self_kv_bytes is None
+        else config.self_kv_bytes // self_page_bytes
+    )
+    num_cross = (
+        least_cross * config.max_batch
+        if config.cross_kv_bytes is None
+        else config.cross_kv_bytes // cross_page_bytes
+    )
+    for name, count, least, size in (
+        ("self_kv_bytes", num_self, least_self, self_page_bytes),
+        ("cross_kv_bytes", num_cross, least_cross, cross_page_bytes),
+    ):
+        if count < least:
+            raise ValueError(f"{name}: expected at least {least * size}, got {count * size}")
+    return PagePool(num_self, SELF_PAGE), PagePool(num_cross, CROSS_PAGE)

@@ -1,0 +1,147 @@
+"""The step loop: one thread that takes requests in, runs the model, and hands texts out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
+from typing import Protocol
+
+from engine.api import EngineBusy, EngineError, Samples, StreamLost
+from engine.request import Request
+from engine.scheduler import Encode, Scheduler, Step
+from engine.sequence import Phase, Sequence
+
+logger = logging.getLogger(__name__)
+
+
+class Runs(Protocol):
+    """What the loop needs of a runner; tests run the loop without a model."""
+
+    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None: ...
+
+    def step(self, sequences: Rows[Sequence]) -> None: ...
+
+    def forget(self, sequence: Sequence) -> None: ...
+
+
+class Loop:
+    """Owns the scheduler and the runner. `submit`, `abort` and `close` may come from any thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runs,
+        settle: Callable[[Request], bool],
+    ) -> None:
+        """Prepare the loop; `start` starts its thread.
+
+        Args:
+            settle: called after each step for a sequence that stopped or that heard its language;
+                True ends the request, which has been answered; False lets it decode on.
+        """
+        self._scheduler = scheduler
+        self._runner = runner
+        self._settle = settle
+        self._inbox: deque[tuple[Request, bool]] = deque()  # True: new, False: abort
+        self._requests: dict[int, Request] = {}  # by sequence id, from submit to its outcome
+        self._wake = threading.Condition()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        """Let a request join; its on_done is called once, unless it is aborted."""
+        self._post(request, True)
+
+    def abort(self, request: Request) -> None:
+        """Take a request out, whatever its state; nothing if it is answered already."""
+        self._post(request, False)
+
+    def close(self) -> None:
+        """Stop the thread, and answer all that is left with StreamLost."""
+        with self._wake:
+            self._is_closing = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _post(self, request: Request, is_new: bool) -> None:
+        with self._wake:
+            if self._is_closing and is_new:
+                raise StreamLost("the engine is closing")
+            self._inbox.append((request, is_new))
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._inbox or self._is_closing or self._requests):
+                    self._wake.wait()
+                if self._is_closing:
+                    break
+            self.turn()
+        for request in (*self._requests.values(), *(r for r, is_new in self._inbox if is_new)):
+            self._answer(request, StreamLost("the engine was closed"))
+
+    def turn(self) -> None:
+        """Take in what has arrived, then run one encode or one step."""
+        while self._inbox:
+            request, is_new = self._inbox.popleft()
+            if is_new:
+                self._take_in(request)
+            elif request.sequence.id in self._requests:
+                self._drop(request)
+        work = self._scheduler.next()
+        if work is None:
+            return
+        start = time.perf_counter()
+        try:
+            self._carry_out(work)
+        except Exception:
+            # the edge of the engine: a bug costs the requests that met it, never the service
+            logger.exception("a step failed")
+            for sequence in work.sequences:
+                if sequence.id in self._requests:
+                    self._answer(self._requests[sequence.id], StreamLost("the engine failed"))
+        self._scheduler.ran(work, time.perf_counter() - start)
+
+    def _take_in(self, request: Request) -> None:
+        sequence = request.sequence
+        try:
+            replaced = self._scheduler.add(sequence)
+        except EngineBusy as error:
+            request.on_done(error)
+            return
+        self._requests[sequence.id] = request
+        if replaced is not None:
+            older = self._requests[replaced.id]
+            self._answer(older, EngineBusy("a newer window of the stream took its place"))
+
+    def _carry_out(self, work: Encode | Step) -> None:
+        if isinstance(work, Encode):
+            audio = [self._requests[s.id].window.audio for s in work.sequences]
+            self._runner.encode(work.sequences, audio)
+            return
+        self._runner.step(work.sequences)
+        for sequence in work.sequences:
+            if sequence.is_stopped or sequence.needs_language:
+                request = self._requests[sequence.id]
+                if self._settle(request):
+                    self._drop(request)
+
+    def _answer(self, request: Request, error: EngineError) -> None:
+        self._drop(request)
+        request.on_done(error)
+
+    def _drop(self, request: Request) -> None:
+        sequence = request.sequence
+        self._requests.pop(sequence.id, None)
+        if sequence.phase is not Phase.DONE:
+            self._scheduler.release(sequence)
+        self._runner.forget(sequence)

@@ -1,0 +1,312 @@
+"""Carries out what the scheduler decides: encodes windows, runs decoder passes, keeps the tokens.
+
+One kind of decoder pass serves all: a row brings the tokens that are not cached yet (its prefix at
+first, later the token sampled last) and the draft's proposal, and the rules' choice is computed at
+every position from which a token is sampled. A row without a proposal is a plain decode step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from engine.api import Samples
+from engine.attention import Attention, DecoderRow
+from engine.mel import LogMel
+from engine.rules import (
+    Choice,
+    Rules,
+    RuleState,
+    find_loop,
+    language_probabilities,
+    no_speech_probability,
+    sample,
+)
+from engine.sequence import Sequence
+from engine.tokenizer import Tokenizer
+from engine.whisper import Whisper
+
+LOOP_CHECK = 8  # tokens between two looks for a loop
+SEED = 20  # of the noise at temperatures above 0, with the sequence's id and attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What one sequence brings to a pass."""
+
+    sequence: Sequence
+    position: int  # of tokens[0]
+    tokens: list[int]  # read in this pass; the last ones are the proposal
+    proposal: list[int]
+    # of tokens: from here on a token is sampled after each
+    first_sampled: int
+    # of tokens: the start of transcript, or None if it was read before
+    sot: int | None
+
+
+@dataclass(slots=True)
+class Pass:
+    """A batch laid out for the device."""
+
+    feeds: list[Feed] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    rows: list[DecoderRow] = field(default_factory=list)
+    # indices into tokens: those whose logits are needed raw, then those a token is sampled after
+    probed: list[int] = field(default_factory=list)
+    sampled: list[int] = field(default_factory=list)
+
+
+class Runner:
+    """Runs one model. Called by one thread."""
+
+    def __init__(
+        self,
+        model: Whisper,
+        attention: Attention,
+        rules: Rules,
+        tokenizer: Tokenizer,
+        device: torch.device,
+    ) -> None:
+        self._model = model
+        self._attention = attention
+        self._rules = rules
+        self._tokenizer = tokenizer
+        self._device = device
+        self._log_mel = LogMel(model.config.num_mels, device)
+        self._language_codes = list(tokenizer.languages)
+        self._language_ids = torch.tensor(
+            list(tokenizer.languages.values()), dtype=torch.int64, device=device
+        )
+        # alignment queries of sequences that want word times, one for each cached position;
+        # an entry lives from the first pass to `forget`
+        self._queries: dict[int, list[list[Tensor]]] = {}
+
+    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
+        """Encode windows together and store their cross-attention K/V in their pages."""
+        with torch.inference_mode():
+            windows = [torch.from_numpy(samples).to(self._device) for samples in audio]
+            extents = [sequence.extent for sequence in sequences]
+            x = self._model.embed_sound(self._log_mel(windows), extents)
+            self._attention.plan_encoder(extents)
+            x = self._model.encode(x, self._attention)
+            self._attention.store_cross(
+                [sequence.cross_pages for sequence in sequences], self._model.project_cross(x)
+            )
+
+    def step(self, sequences: Rows[Sequence]) -> None:
+        """Run the decoder once and append to each sequence the tokens that it gave.
+
+        A sequence that needs its language gets its language_probabilities instead.
+        """
+        batch = self._lay_out(sequences)
+        with torch.inference_mode():
+            device = self._device
+            self._attention.plan_decoder(batch.rows)
+            queries: list[Tensor] | None = [] if self._wants_queries(sequences) else None
+            x = self._model.decode(
+                torch.tensor(batch.tokens, device=device),
+                torch.tensor(batch.positions, device=device),
+                self._attention,
+                queries,
+            )
+            wanted = batch.probed + batch.sampled
+            if wanted != list(range(len(batch.tokens))):
+                x = x[torch.tensor(wanted, device=device)]
+            logits = self._model.compute_logits(x)
+            num_probed = len(batch.probed)
+            if num_probed:
+                self._probe(batch, logits[:num_probed])
+            tokens, logprobs = [], []
+            if batch.sampled:
+                choice = self._choose(batch, logits[num_probed:])
+                tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
+        self._keep(batch, tokens, logprobs)
+        if queries:
+            self._keep_queries(batch, queries)
+
+    def read_alignment(self, sequence: Sequence) -> Tensor:
+        """Give the alignment heads' attention logits of a finished sequence.
+
+        Returns:
+            (heads, T, num_full) float32, T the positions read: prefix, then sampled tokens; the
+            last sampled token's position is there only if a later token was sampled.
+        """
+        with torch.inference_mode():
+            passes = self._queries[sequence.id]
+            scale = self._model.config.head_dim**-0.5
+            parts = []
+            for n, (layer, heads) in enumerate(self._model.alignment_heads.items()):
+                q = torch.cat([layers[n] for layers in passes]).transpose(0, 1)  # (heads, T, D)
+                k = self._attention.read_cross_keys(
+                    layer, heads, sequence.cross_pages, sequence.extent.num_full
+                )
+                parts.append(q.float() @ k.float().transpose(1, 2) * scale)
+            return torch.cat(parts)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Drop what is kept of a sequence outside the pools."""
+        self._queries.pop(sequence.id, None)
+
+    def _lay_out(self, sequences: Rows[Sequence]) -> Pass:
+        batch = Pass()
+        for sequence in sequences:
+            feed = make_feed(sequence)
+            start = len(batch.tokens)
+            batch.feeds.append(feed)
+            batch.tokens += feed.tokens
+            batch.positions += range(feed.position, feed.position + len(feed.tokens))
+            batch.rows.append(
+                DecoderRow(
+                    len(feed.tokens),
+                    feed.position,
+                    sequence.self_pages,
+                    sequence.cross_pages,
+                    sequence.extent,
+                )
+            )
+            if feed.sot is not None:
+                batch.probed.append(start + feed.sot)
+            batch.sampled += range(start + feed.first_sampled, start + len(feed.tokens))
+        return batch
+
+    def _probe(self, batch: Pass, logits: Tensor) -> None:
+        """Read what the model says at the start of transcript: is it speech, in which language."""
+        probed = [feed.sequence for feed in batch.feeds if feed.sot is not None]
+        silence = no_speech_probability(logits, self._tokenizer.no_speech).tolist()
+        for row, (sequence, probability) in enumerate(zip(probed, silence, strict=True)):
+            sequence.no_speech_probability = probability
+            if sequence.needs_language:
+                languages = language_probabilities(logits[row : row + 1], self._language_ids)
+                sequence.language_probabilities = dict(
+                    zip(self._language_codes, languages[0].tolist(), strict=True)
+                )
+
+    def _choose(self, batch: Pass, logits: Tensor) -> Choice:
+        state = self._rule_state(batch.feeds)
+        feeds = [feed for feed in batch.feeds for _ in feed.tokens[feed.first_sampled :]]
+        if not any(feed.sequence.temperature for feed in feeds):
+            return self._rules.choose(logits, state)
+        choices = []
+        masked = self._rules.mask(logits, state)
+        for row, feed in enumerate(feeds):
+            sequence = feed.sequence
+            # a row's noise is its own, or its text would depend on its neighbours
+            seed = ((SEED + sequence.id) << 20) + (sequence.attempt << 10) + len(sequence.tokens)
+            generator = torch.Generator(self._device).manual_seed(seed)
+            temperature = torch.tensor([sequence.temperature], device=self._device)
+            choices.append(sample(masked[row : row + 1], temperature, generator))
+        return Choice(
+            torch.cat([choice.tokens for choice in choices]),
+            torch.cat([choice.logprobs for choice in choices]),
+        )
+
+    def _rule_state(self, feeds: Rows[Feed]) -> RuleState:
+        """Give the rules' state before each sampled token."""
+        begin = self._rules.timestamp_begin
+        is_first: list[bool] = []
+        last_is_time: list[bool] = []
+        previous_is_time: list[bool] = []
+        last_time: list[int] = []
+        for feed in feeds:
+            if feed.first_sampled == len(feed.tokens):
+                continue
+            said = feed.sequence.tokens
+            last = bool(said) and said[-1] >= begin
+            previous = len(said) < 2 or said[-2] >= begin
+            time = next((token for token in reversed(said) if token >= begin), begin - 1)
+            first = not said
+            for token in (*feed.proposal, None):
+                is_first.append(first)
+                last_is_time.append(last)
+                previous_is_time.append(previous)
+                last_time.append(time)
+                if token is not None:
+                    previous = last or first
+                    first, last = False, token >= begin
+                    time = token if last else time
+        device = self._device
+        return RuleState(
+            torch.tensor(is_first, device=device),
+            torch.tensor(last_is_time, device=device),
+            torch.tensor(previous_is_time, device=device),
+            torch.tensor(last_time, device=device),
+        )
+
+    def _keep(self, batch: Pass, tokens: list[int], logprobs: list[float]) -> None:
+        """Append the tokens that greedy decoding gives, up to the first the draft got wrong."""
+        at = 0
+        for feed in batch.feeds:
+            sequence = feed.sequence
+            sequence.num_steps += 1
+            num_sampled = len(feed.tokens) - feed.first_sampled
+            if not num_sampled:  # only the start of transcript was read
+                sequence.num_cached += len(feed.tokens)
+                continue
+            sequence.num_drafted += len(feed.proposal)
+            for place in range(num_sampled):
+                self._append(sequence, tokens[at + place], logprobs[at + place])
+                if sequence.is_stopped:
+                    break
+                if place < len(feed.proposal):
+                    if feed.proposal[place] != sequence.tokens[-1]:
+                        break
+                    sequence.num_accepted += 1
+            at += num_sampled
+            # the last token is sampled but not read yet
+            sequence.num_cached = (
+                len(sequence.prefix) + len(sequence.tokens) - (0 if sequence.is_ended else 1)
+            )
+
+    def _append(self, sequence: Sequence, token: int, logprob: float) -> None:
+        sequence.logprobs.append(logprob)
+        if token == self._rules.eot:
+            sequence.is_ended = True
+            return
+        sequence.tokens.append(token)
+        if sequence.draft is not None:
+            sequence.draft.observe(token)
+        count = len(sequence.tokens)
+        if count % LOOP_CHECK == 0:
+            kept = find_loop(sequence.tokens, self._rules.timestamp_begin)
+            if kept is not None:
+                del sequence.tokens[kept:]
+                sequence.is_truncated = True
+        if count >= sequence.max_tokens:
+            sequence.is_truncated = True
+
+    def _wants_queries(self, sequences: Rows[Sequence]) -> bool:
+        return any(sequence.word_times for sequence in sequences)
+
+    def _keep_queries(self, batch: Pass, queries: list[Tensor]) -> None:
+        start = 0
+        for feed in batch.feeds:
+            sequence = feed.sequence
+            if sequence.word_times:
+                if feed.position == 0:
+                    self._queries[sequence.id] = []
+                # of a draft, only what was accepted
+                count = sequence.num_cached - feed.position
+                self._queries[sequence.id].append(
+                    [layer[start : start + count].clone() for layer in queries]
+                )
+            start += len(feed.tokens)
+
+
+def make_feed(sequence: Sequence) -> Feed:
+    """Say what a sequence reads next, and where tokens are sampled."""
+    cached, prefix = sequence.num_cached, sequence.prefix
+    sot = sequence.sot_index - cached if cached <= sequence.sot_index else None
+    if sequence.needs_language:
+        tokens = prefix[cached : sequence.sot_index + 1]
+        return Feed(sequence, cached, tokens, [], len(tokens), sot)
+    known = prefix[cached:] + sequence.tokens[max(cached - len(prefix), 0) :]
+    proposal: list[int] = []
+    if sequence.draft is not None:
+        # one more token than proposed is sampled
+        room = sequence.max_tokens - len(sequence.tokens) - 1
+        proposal = sequence.draft.propose(room)
+    return Feed(sequence, cached, known + proposal, proposal, len(known) - 1, sot)

@@ -1,0 +1,167 @@
+"""Who is encoded next, and who decodes: plain Python, without tensors and without a clock.
+
+Finals go before partials, then the earliest deadline, then who came first. A sequence gets all its
+pages when it is admitted and gives them back when it is done, so nothing running is ever evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.api import EngineBusy
+from engine.pages import PagePool
+from engine.sequence import Phase, Sequence
+
+ENCODE_SHARE = 0.5  # of the time, at most, while others decode
+MAX_DEBT_S = 0.5  # a single long encode is forgiven beyond this
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Encode these windows; their pages are allocated."""
+
+    sequences: tuple[Sequence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Run the decoder once over these sequences."""
+
+    sequences: tuple[Sequence, ...]
+
+
+class Scheduler:
+    """The waiting and the running sequences, and the pages they hold."""
+
+    def __init__(
+        self,
+        self_pool: PagePool,
+        cross_pool: PagePool,
+        *,
+        max_batch: int,
+        max_encode_batch: int,
+        max_encode_positions: int,
+        max_waiting: int,
+    ) -> None:
+        """Schedule for one model.
+
+        Args:
+            self_pool: pages of self-attention K/V.
+            cross_pool: pages of cross-attention K/V.
+            max_batch: sequences that run at once.
+            max_encode_batch: windows encoded in one call.
+            max_encode_positions: encoder positions in one call of more than one window.
+            max_waiting: windows that may wait; one more is refused.
+        """
+        self._self_pool = self_pool
+        self._cross_pool = cross_pool
+        self._max_batch = max_batch
+        self._max_encode_batch = max_encode_batch
+        self._max_encode_positions = max_encode_positions
+        self._max_waiting = max_waiting
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        # seconds that encoding has had beyond its share while others were decoding
+        self._encode_debt_s = 0.0
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    def add(self, sequence: Sequence) -> Sequence | None:
+        """Let a window wait for its turn.
+
+        Returns:
+            The older window of the same stream that it replaces, aborted, or None.
+
+        Raises:
+            EngineBusy: too many windows wait already.
+        """
+        older = self._find(sequence.stream_id)
+        if older is None and len(self._waiting) >= self._max_waiting:
+            raise EngineBusy(f"{self._max_waiting} windows are waiting already")
+        if older is not None:
+            self.release(older)
+        self._waiting.append(sequence)
+        return older
+
+    def release(self, sequence: Sequence) -> None:
+        """Take a sequence out, finished or not, and free its pages. Doing it twice does nothing."""
+        if sequence.phase is Phase.DONE:
+            return
+        holders = self._waiting if sequence.phase is Phase.WAITING else self._running
+        holders.remove(sequence)
+        sequence.phase = Phase.DONE
+        self._self_pool.free(sequence.self_pages)
+        self._cross_pool.free(sequence.cross_pages)
+        sequence.self_pages = sequence.cross_pages = ()
+
+    def next(self) -> Encode | Step | None:
+        """Choose what to run now; None if there is nothing to do."""
+        if self._waiting and self._may_encode():
+            batch = self._admit()
+            if batch:
+                return Encode(batch)
+        return Step(tuple(self._running)) if self._running else None
+
+    def ran(self, work: Encode | Step, duration_s: float) -> None:
+        """Note how long a piece of work took, to keep encoding within its share."""
+        if isinstance(work, Encode):
+            if len(self._running) > len(work.sequences):  # others waited for it
+                self._encode_debt_s += duration_s * (1 - ENCODE_SHARE)
+                self._encode_debt_s = min(self._encode_debt_s, MAX_DEBT_S)
+        else:
+            self._encode_debt_s = max(0.0, self._encode_debt_s - duration_s * ENCODE_SHARE)
+
+    def _may_encode(self) -> bool:
+        if not self._running or self._encode_debt_s <= 0:
+            return True
+        # a final does not wait for the decoding of partials
+        return any(s.is_final for s in self._waiting) and not any(s.is_final for s in self._running)
+
+    def _admit(self) -> tuple[Sequence, ...]:
+        batch: list[Sequence] = []
+        num_positions = 0
+        for sequence in in_order(self._waiting):
+            extent = sequence.extent
+            if batch and (
+                len(batch) == self._max_encode_batch
+                or num_positions + extent.num_positions > self._max_encode_positions
+            ):
+                break
+            # nobody overtakes the first that finds no room, or a long window would wait for ever
+            if len(self._running) == self._max_batch or not self._allocate(sequence):
+                break
+            num_positions += extent.num_positions
+            self._waiting.remove(sequence)
+            self._running.append(sequence)
+            sequence.phase = Phase.RUNNING
+            batch.append(sequence)
+        return tuple(batch)
+
+    def _allocate(self, sequence: Sequence) -> bool:
+        self_pages = self._self_pool.allocate(sequence.num_positions)
+        if self_pages is None:
+            return False
+        cross_pages = self._cross_pool.allocate(sequence.extent.num_positions)
+        if cross_pages is None:
+            self._self_pool.free(self_pages)
+            return False
+        sequence.self_pages, sequence.cross_pages = self_pages, cross_pages
+        return True
+
+    def _find(self, stream_id: int) -> Sequence | None:
+        for sequence in (*self._waiting, *self._running):
+            if sequence.stream_id == stream_id:
+                return sequence
+        return None
+
+
+def in_order(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Sort by who goes first."""
+    return sorted(sequences, key=lambda s: (not s.is_final, s.deadline, s.id))
