@@ -65,7 +65,9 @@ class Window:
     prompt: str = ""  # what was said before; shortened from the left to fit
     is_final: bool = False  # goes before partials, may fall back to higher temperatures
     word_times: bool = False  # fill Segment.words
-    deadline: float = float("inf")  # time.monotonic() by which the text is wanted; an order, no limit
+    deadline: float = float(
+        "inf"
+    )  # time.monotonic() by which the text is wanted; an order, no limit
 
     @property
     def end(self) -> int:
@@ -94,6 +96,7 @@ class Segment:
     end: int  # the window's end where the model left the segment open
     is_open: bool  # the model did not close it with a timestamp: the sound may go on
     words: tuple[Word, ...] = ()  # filled where word times were asked for
+    tokens: tuple[int, ...] = field(default=(), repr=False)  # of the text, without timestamps
 
 
 @dataclass(frozen=True, slots=True)

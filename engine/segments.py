@@ -78,7 +78,13 @@ def append(segments: list[SegmentTokens], segment: SegmentTokens) -> None:
 def decode_segments(segments: Sequence[SegmentTokens], tokenizer: Tokenizer) -> tuple[Segment, ...]:
     """Write the text of segments, leaving out those that spell nothing."""
     written = (
-        Segment(tokenizer.decode(segment.tokens), segment.start, segment.end, segment.is_open)
+        Segment(
+            tokenizer.decode(segment.tokens),
+            segment.start,
+            segment.end,
+            segment.is_open,
+            tokens=segment.tokens,
+        )
         for segment in segments
     )
     return tuple(segment for segment in written if segment.text)

@@ -41,6 +41,7 @@ class SessionSettings:
     pre_roll_ms: int = 300  # sound kept in front of detected speech
     max_segment_s: float = 30.0  # a longer segment is closed at its best point
     vad_threshold: float = 0.5  # 0 takes everything for speech, 1 next to nothing
+    temperature: float = 0.0  # of finals; higher ones follow where the text fails its tests
 
     def __post_init__(self) -> None:
         if not 100 <= self.silence_ms <= 10_000:
@@ -51,6 +52,8 @@ class SessionSettings:
             raise ValueError(f"expected max_segment_s from 2 to 300, got {self.max_segment_s}")
         if not 0.0 <= self.vad_threshold <= 1.0:
             raise ValueError(f"expected vad_threshold from 0 to 1, got {self.vad_threshold}")
+        if not 0.0 <= self.temperature <= 1.0:
+            raise ValueError(f"expected temperature from 0 to 1, got {self.temperature}")
 
     @property
     def silence(self) -> int:
@@ -62,7 +65,13 @@ class SessionSettings:
 
     @property
     def stream_options(self) -> StreamOptions:
-        return StreamOptions(language=self.language, task=self.task, hotwords=self.hotwords)
+        higher = (t for t in StreamOptions().temperatures if t > self.temperature)
+        return StreamOptions(
+            language=self.language,
+            task=self.task,
+            hotwords=self.hotwords,
+            temperatures=(self.temperature, *higher),
+        )
 
     @property
     def max_segment(self) -> int:
