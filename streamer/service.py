@@ -10,14 +10,24 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar, cast
 
 import numpy as np
 
-from engine.api import SAMPLE_RATE, Engine, EngineBusy, ModelInfo, StreamOptions, Window
+from engine.api import (
+    SAMPLE_RATE,
+    Engine,
+    EngineBusy,
+    Hypothesis,
+    ModelInfo,
+    Samples,
+    StreamOptions,
+    Window,
+)
+from streamer import offline
 from streamer.audio import AudioFormat
 from streamer.config import ServerConfig
 from streamer.live import LiveSession
@@ -28,6 +38,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_AFTER_S = 5.0  # when a client that found no room may ask again
+MAX_RECORDINGS = 16  # whole files transcribed at once; each holds a thread and a minute of sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,7 @@ class Service:
         self._engine: Engine | None = None
         self._settled = asyncio.Event()  # loaded, or failed to
         self._sessions: set[LiveSession] = set()
+        self._num_recordings = 0
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         # set once, when the service is asked to stop: no new sessions, running ones finish
@@ -95,6 +107,31 @@ class Service:
 
     def refusal(self) -> Refusal | None:
         """Say why no session can be opened now, or None where one can."""
+        if (refusal := self._unreadiness()) is not None:
+            return refusal
+        if len(self._sessions) >= self.config.max_sessions:
+            return Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "busy",
+                f"all {self.config.max_sessions} sessions are taken",
+                RETRY_AFTER_S,
+            )
+        return None
+
+    def recording_refusal(self) -> Refusal | None:
+        """Say why no whole file can be transcribed now, or None where one can."""
+        if (refusal := self._unreadiness()) is not None:
+            return refusal
+        if self._num_recordings >= MAX_RECORDINGS:
+            return Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "busy",
+                f"{MAX_RECORDINGS} files are being transcribed",
+                RETRY_AFTER_S,
+            )
+        return None
+
+    def _unreadiness(self) -> Refusal | None:
         if self.draining.is_set():
             return Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE, "draining", "the service is stopping", RETRY_AFTER_S
@@ -102,13 +139,6 @@ class Service:
         if self._engine is None:
             return Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE, "loading", "the model is loading", RETRY_AFTER_S
-            )
-        if len(self._sessions) >= self.config.max_sessions:
-            return Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "busy",
-                f"all {self.config.max_sessions} sessions are taken",
-                RETRY_AFTER_S,
             )
         return None
 
@@ -134,8 +164,34 @@ class Service:
                 yield live
         finally:
             self._sessions.discard(live)
-            if not self._sessions:
-                self._all_closed.set()
+            self._note_closed()
+
+    @contextlib.asynccontextmanager
+    async def recording(
+        self, blocks: AsyncIterable[Samples], settings: SessionSettings
+    ) -> AsyncIterator[AsyncGenerator[Hypothesis, None]]:
+        """Transcribe a whole recording, as `offline.transcribe`; leaving the context stops it.
+
+        Raises:
+            EngineBusy: no room for it now.
+        """
+        if (refusal := self.recording_refusal()) is not None:
+            raise EngineBusy(refusal.message)
+        assert self._engine is not None, "a service without an engine refuses"
+        self._num_recordings += 1
+        self._all_closed.clear()
+        try:
+            async with contextlib.aclosing(
+                offline.transcribe(self._engine, blocks, settings)
+            ) as hypotheses:
+                yield hypotheses
+        finally:
+            self._num_recordings -= 1
+            self._note_closed()
+
+    def _note_closed(self) -> None:
+        if not self._sessions and not self._num_recordings:
+            self._all_closed.set()
 
     async def drain(self) -> None:
         """Refuse new sessions, and wait until the running ones have delivered and closed."""
