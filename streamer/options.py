@@ -24,9 +24,14 @@ class OptionError(ValueError):
     """An option that cannot be used; the message says which and why."""
 
 
-def option(default: T, meaning: str, group: str) -> T:
-    """Declare a field: its default, one line of meaning, and where help shows it."""
-    field: T = dataclasses.field(default=default, metadata={"help": meaning, "group": group})
+def option(default: T, meaning: str, group: str, *, is_secret: bool = False) -> T:
+    """Declare a field: its default, one line of meaning, and where help shows it.
+
+    A secret stays out of the configuration's repr, and with it out of logs.
+    """
+    field: T = dataclasses.field(
+        default=default, repr=not is_secret, metadata={"help": meaning, "group": group}
+    )
     return field
 
 

@@ -1,0 +1,129 @@
+"""What an operator sees: counters and histograms in Prometheus' format, one registry a service.
+
+Nothing here says what was said, nor by whom: labels hold only names that this code knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# seconds; people notice from about 0.2, and give up on captions at a few
+DELAYS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 30.0)
+STEPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+LENGTHS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 30.0)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """All metrics of one service."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._sessions = self._counter("sessions", "Sessions opened")
+        self._sessions_closed = self._counter("sessions_closed", "Sessions closed")
+        self._audio = self._counter("audio_seconds", "Seconds of sound received, by all channels")
+        self._segments = self._counter("segments", "Finals delivered", ("withheld",))
+        self._windows = self._counter(
+            "windows", "Windows that the engine was asked to decode", ("kind", "outcome")
+        )
+        self._window_delay = self._histogram(
+            "window_seconds", "From asking the engine to its answer", DELAYS, ("kind",)
+        )
+        self._window_length = self._histogram(
+            "window_audio_seconds", "Sound in a window", LENGTHS, ("kind",)
+        )
+        self._first_word = self._histogram(
+            "first_word_seconds", "From the arrival of a segment's first sound to text", DELAYS
+        )
+        self._final_delay = self._histogram(
+            "final_delay_seconds",
+            "From the arrival of a segment's last speech to its Final",
+            DELAYS,
+        )
+        self._lag = self._histogram(
+            "lag_seconds", "Received sound that no event covers yet, at each Partial", DELAYS
+        )
+        self._refusals = self._counter("refusals", "Requests and sockets refused", ("reason",))
+        self._closes = self._counter(
+            "closes", "Sockets closed, by WebSocket code and side", ("code", "side")
+        )
+        self._resumes = self._counter("resumes", "Sessions taken up by a new socket", ("outcome",))
+        self._restarts = self._counter("engine_restarts", "Engine processes started anew")
+
+    def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        """Show a value that is read when the metrics are."""
+        gauge = Gauge(f"wordwire_{name}", meaning, registry=self.registry)
+        gauge.set_function(read)
+
+    def session_opened(self) -> None:
+        self._sessions.inc()
+
+    def session_closed(self) -> None:
+        self._sessions_closed.inc()
+
+    def received(self, audio_s: float) -> None:
+        self._audio.inc(audio_s)
+
+    def window_asked(self, kind: str, audio_s: float) -> None:
+        self._window_length.labels(kind).observe(audio_s)
+
+    def window_answered(self, kind: str, outcome: str, delay_s: float) -> None:
+        """Count an answer of the engine: "ok", or the name of what went wrong."""
+        self._windows.labels(kind, outcome).inc()
+        if outcome == "ok":
+            self._window_delay.labels(kind).observe(delay_s)
+
+    def first_word(self, delay_s: float) -> None:
+        self._first_word.observe(delay_s)
+
+    def final(self, delay_s: float | None, withheld: str | None) -> None:
+        """Count a Final, and how late it was where that means anything."""
+        self._segments.labels(withheld or "no").inc()
+        if delay_s is not None:
+            self._final_delay.observe(delay_s)
+
+    def lagged(self, lag_s: float) -> None:
+        self._lag.observe(lag_s)
+
+    def refused(self, reason: str) -> None:
+        self._refusals.labels(reason).inc()
+
+    def closed(self, code: int, *, by_client: bool) -> None:
+        self._closes.labels(str(code), "client" if by_client else "server").inc()
+
+    def resumed(self, outcome: str) -> None:
+        self._resumes.labels(outcome).inc()
+
+    def engine_restarted(self) -> None:
+        self._restarts.inc()
+
+    def render(self) -> bytes:
+        """Write all metrics in the text format."""
+        return generate_latest(self.registry)
+
+    def totals(self) -> Mapping[str, float]:
+        """Sum up counters by name, for the status page."""
+        return {
+            sample.name.removeprefix("wordwire_").removesuffix("_total"): sample.value
+            for metric in self.registry.collect()
+            for sample in metric.samples
+            if metric.type == "counter" and sample.name.endswith("_total") and not sample.labels
+        }
+
+    def _counter(self, name: str, meaning: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(f"wordwire_{name}", meaning, labels, registry=self.registry)
+
+    def _histogram(
+        self,
+        name: str,
+        meaning: str,
+        buckets: tuple[float, ...],
+        labels: tuple[str, ...] = (),
+    ) -> Histogram:
+        return Histogram(
+            f"wordwire_{name}", meaning, labels, buckets=buckets, registry=self.registry
+        )
