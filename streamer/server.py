@@ -9,11 +9,11 @@ from starlette.applications import Starlette
 
 from engine.api import Engine
 from streamer.config import ServerConfig
-from streamer.routes import deepgram, health, page, stream
+from streamer.routes import deepgram, health, page, stream, twilio
 from streamer.service import Service
 
 # each has routes(service); the page takes every other path and stands last
-PROTOCOLS = (health, stream, deepgram, page)
+PROTOCOLS = (health, stream, deepgram, twilio, page)
 
 
 def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starlette:
