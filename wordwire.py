@@ -99,9 +99,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    # its lines name full addresses, and a key may stand in an address
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-
+    process.quiet_uvicorn()
     try:
         listener = process.listen(config)
     except OSError as error:

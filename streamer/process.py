@@ -27,6 +27,23 @@ PEER_TIMEOUT_MS = 60_000
 CLOSE_GRACE_S = 1.0  # for the closing handshakes, after the sessions are done
 
 
+# uvicorn logs these as errors, the second with a traceback; both are the clients' doing, and answered
+_NOISE = (
+    "ASGI callable returned without completing handshake.",  # after a refusal, which is complete
+    "Invalid UTF-8 sequence received from client.",
+)
+
+
+def quiet_uvicorn() -> None:
+    """Keep uvicorn's log to what an operator needs; call it once, where logging is set up.
+
+    Its lines about accepted sockets name full addresses, and a key may stand in an address.
+    """
+    log = logging.getLogger("uvicorn.error")
+    log.setLevel(logging.WARNING)
+    log.addFilter(lambda record: record.msg not in _NOISE)
+
+
 def listen(config: ServerConfig) -> socket.socket:
     """Bind the listening socket.
 

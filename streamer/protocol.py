@@ -1,4 +1,4 @@
-"""The messages of `/v1/stream`, as both sides use them. docs/protocol.md is their specification.
+"""The protocol of `/v1/stream`, as both sides use it. docs/protocol.md is its specification.
 
 Text frames are one JSON object with a `type`; binary frames are audio. Times are seconds from the
 start of the stream, rounded to a millisecond. Only this module knows how a message looks on the
@@ -11,11 +11,56 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import engine.api
 from engine.api import SAMPLE_RATE
 from streamer import events, strict
+from streamer.messages import (
+    CLIENT_TYPES,
+    SERVER_TYPES,
+    ClientMessage,
+    Done,
+    Encoding,
+    End,
+    Error,
+    Final,
+    Finalize,
+    Partial,
+    Ready,
+    Reconnect,
+    Resume,
+    ServerMessage,
+    SpeechEnded,
+    SpeechStarted,
+    Start,
+    Update,
+    Word,
+)
+
+__all__ = [
+    "CLIENT_TYPES",
+    "SERVER_TYPES",
+    "ClientMessage",
+    "Done",
+    "Encoding",
+    "End",
+    "Error",
+    "Final",
+    "Finalize",
+    "Parsed",
+    "Partial",
+    "ProtocolError",
+    "Ready",
+    "Reconnect",
+    "Resume",
+    "ServerMessage",
+    "SpeechEnded",
+    "SpeechStarted",
+    "Start",
+    "Update",
+    "Word",
+]
 
 PATH = "/v1/stream"
 
@@ -29,9 +74,6 @@ CLOSE_RESTART = 1012
 CLOSE_BUSY = 1013
 
 MAX_TEXT_BYTES = 64 * 1024  # of one control message; a prompt and hotwords fit many times
-
-Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
-Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 
 
 class ProtocolError(Exception):
@@ -54,162 +96,6 @@ class ProtocolError(Exception):
         self.is_fatal = is_fatal
 
 
-# --- client to server -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Opens the session. Optional: every field may stand in the URL's query instead."""
-
-    encoding: Encoding = "pcm_s16le"
-    sample_rate: int = 16_000  # Hz, 8000 to 48000
-    channels: int = 1  # 1 or 2, interleaved; each is transcribed on its own
-    language: str | None = None  # ISO 639-1; null or "auto" detects
-    task: Literal["transcribe", "translate"] = "transcribe"
-    prompt: str = ""
-    hotwords: list[str] = dataclasses.field(default_factory=list)
-    words: bool = False  # words with times in finals
-    partials: bool = True
-    delay: Delay = "low"
-    endpointing: Literal["speech", "manual"] = "speech"  # manual: a segment ends with finalize
-    silence_ms: int = 500
-    pre_roll_ms: int = 300
-    max_segment_s: float = 30.0
-    vad_threshold: float = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Changes what is given from the next segment on; null leaves a field as it is."""
-
-    language: str | None = None  # "auto" detects
-    prompt: str | None = None
-    hotwords: list[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Finalize:
-    """Closes the open segment now; its final follows. The stream goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """No more audio. Every word said before arrives in a final, then `done`, then the close."""
-
-
-# --- server to client -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The session is open; the settings in force."""
-
-    session: str
-    model: str
-    encoding: Encoding
-    sample_rate: int
-    channels: int
-    language: str | None = None  # null where it is detected
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechStarted:
-    channel: int
-    segment: int
-    start: float  # s
-    lag: float  # s of received sound that no event covers yet
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechEnded:
-    channel: int
-    segment: int
-    end: float
-    lag: float
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """The open segment so far: `settled` only grows, `volatile` may change."""
-
-    channel: int
-    segment: int
-    settled: str
-    volatile: str
-    start: float
-    end: float
-    language: str
-    lag: float
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    text: str
-    start: float
-    end: float
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class Final:
-    """A closed segment. Never changes; begins with all that was settled of it."""
-
-    channel: int
-    segment: int
-    text: str
-    start: float
-    end: float
-    language: str
-    is_endpoint: bool  # false where a long segment was cut and speech goes on
-    lag: float
-    words: list[Word] | None = None  # where asked for
-    reason: str | None = None  # why text was withheld
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Error:
-    """Something was wrong; `fatal` errors are followed by the close."""
-
-    code: str
-    message: str
-    fatal: bool
-    field: str | None = None
-    retry_after_s: float | None = None  # where coming back later helps
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """All audio is transcribed; the close follows."""
-
-    duration: float  # s of audio received
-    segments: int
-    seq: int = 0
-
-
-ClientMessage = Start | Update | Finalize | End
-ServerMessage = Ready | SpeechStarted | SpeechEnded | Partial | Final | Error | Done
-
-CLIENT_TYPES: Mapping[str, type[ClientMessage]] = {
-    "start": Start,
-    "update": Update,
-    "finalize": Finalize,
-    "end": End,
-}
-SERVER_TYPES: Mapping[str, type[ServerMessage]] = {
-    "ready": Ready,
-    "speech_started": SpeechStarted,
-    "speech_ended": SpeechEnded,
-    "partial": Partial,
-    "final": Final,
-    "error": Error,
-    "done": Done,
-}
 _NAMES: Mapping[type[object], str] = {
     cls: name for types in (CLIENT_TYPES, SERVER_TYPES) for name, cls in types.items()
 }
