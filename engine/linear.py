@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import warnings
+from typing import Any, Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
 class Linear(Protocol):
-    """Compute x @ weight.T + bias over the last dimension."""
+    """Compute x @ weight.T + bias: (N, in) -> (N, out)."""
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
@@ -23,3 +25,44 @@ class DenseLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self._weight, self._bias)
+
+
+class Int8Linear:
+    """A linear layer with 8-bit weights and activations, on a CPU, float32 outside.
+
+    Each output of the weights has its scale, and so has each row of x, found as it comes. Sums of
+    products are integers, hence exact: a row's result does not depend on its neighbours at all.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        scale = weight.abs().amax(dim=1).clamp(min=1e-12) / 127  # (out,)
+        quantised = (weight / scale[:, None]).round().to(torch.int8)
+        self._bias = torch.zeros(weight.shape[0]) if bias is None else bias
+        # products of 8 by 8 bits overflow in processors without VNNI; of 7 by 8 bits they do not
+        self._levels = 127 if torch.cpu._is_vnni_supported() else 63
+        engine = torch.backends.quantized.engine
+        with warnings.catch_warnings():
+            # announces that a later torch drops these tensors; `has_int8` then says so
+            warnings.simplefilter("ignore", UserWarning)
+            torch.backends.quantized.engine = "fbgemm"
+            try:
+                self._packed: Any = torch.ops.quantized.linear_prepack(
+                    torch._make_per_channel_quantized_tensor(
+                        quantised, scale.double(), torch.zeros(len(scale), dtype=torch.int64), 0
+                    ),
+                    None,
+                )
+            finally:
+                torch.backends.quantized.engine = engine
+        self._multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        # a row of zeros stays one
+        scale = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-12)  # (N, 1)
+        product = self._multiply(x / scale, 1 / self._levels, self._levels, self._packed)
+        return torch.addcmul(self._bias, product, scale)
+
+
+def has_int8() -> bool:
+    """Say whether this processor multiplies 8-bit integers fast, and this torch lets it."""
+    return torch.cpu._is_vnni_supported() and "fbgemm" in torch.backends.quantized.supported_engines

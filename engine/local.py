@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -25,6 +26,7 @@ from engine.config import EngineConfig, ModelConfig, read_model_config
 from engine.draft import Draft, move_draft
 from engine.extent import SAMPLES_PER_POSITION, measure_extent
 from engine.language import StreamLanguage
+from engine.linear import DenseLinear, Int8Linear, has_int8
 from engine.loop import Loop
 from engine.models import resolve_model
 from engine.outcome import Settler
@@ -44,7 +46,7 @@ from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
 from engine.weights import load_weights
-from engine.whisper import Whisper
+from engine.whisper import LinearMaker, Whisper
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +70,14 @@ class LocalEngine:
         self._model_config = read_model_config(files)
         self._tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
         device = torch.device(choose_device(config.device))
-        dtype = choose_dtype(config.dtype, device)
+        precision = choose_precision(config.dtype, device)
+        dtype = precision.dtype
         torch.set_num_threads(config.num_threads or count_cores())
-        model = Whisper(self._model_config, load_weights(files, self._model_config, dtype, device))
+        model = Whisper(
+            self._model_config,
+            load_weights(files, self._model_config, dtype, device),
+            precision.make_linear,
+        )
         self._factor = choose_factor(config.encoder_tail)
         self._margin = round(config.tail_margin_s * SAMPLE_RATE / SAMPLES_PER_POSITION)
         self_pool, cross_pool = size_pools(config, self._model_config, dtype.itemsize)
@@ -106,7 +113,7 @@ class LocalEngine:
             config.model,
             tuple(self._tokenizer.languages) or ("en",),
             device.type,
-            str(dtype).removeprefix("torch."),
+            precision.name,
         )
 
     @property
@@ -225,10 +232,31 @@ def choose_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How a model is computed."""
+
+    name: str
+    dtype: torch.dtype  # of activations, K/V and all weights but those of linear layers
+    make_linear: LinearMaker
+
+
+def choose_precision(name: str, device: torch.device) -> Precision:
+    """Choose the fastest precision that keeps the text, or the one asked for.
+
+    Raises:
+        ValueError: the device does not compute in it.
+    """
+    if name == "auto":
+        if device.type == "cuda":
+            name = "bfloat16"
+        else:
+            name = "int8" if has_int8() else "float32"
+    if name == "int8":
+        if device.type != "cpu":
+            raise ValueError(f"dtype: int8 is for the CPU, got device {device.type}")
+        return Precision(name, torch.float32, Int8Linear)
+    return Precision(name, getattr(torch, name), DenseLinear)
 
 
 def choose_factor(encoder_tail: str | int) -> int | None:
