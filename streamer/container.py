@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -35,7 +35,7 @@ MAX_UNINDEXED = 256 << 20  # bytes kept of a streamed MP4 until the index at its
 
 def decode(
     source: Source, *, channels: int | None = 1, raw: RawFormat | None = None
-) -> Iterator[list[Samples]]:
+) -> Generator[list[Samples], None, None]:
     """Decode audio block by block.
 
     Args:
