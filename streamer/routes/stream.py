@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import json
 import logging
-import secrets
+import time
 
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from engine.api import EngineBusy, InvalidRequest, Task
 from streamer import protocol
-from streamer.audio import AudioFormat
+from streamer.access import current_key
+from streamer.captioning import EMPTY, StreamSession
 from streamer.connection import (
     Connection,
     Disconnected,
@@ -22,25 +25,33 @@ from streamer.connection import (
     race,
     refuse,
 )
-from streamer.live import LiveSession
-from streamer.protocol import ProtocolError, ServerMessage
+from streamer.parking import Parking
+from streamer.protocol import ProtocolError
 from streamer.service import RETRY_AFTER_S, Service
-from streamer.settings import Delay, Endpointing, SessionSettings
 
 logger = logging.getLogger(__name__)
 
-MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
-# query parameters that belong to others than `start`: access
+# query parameters of others than `start`: access
 FOREIGN_PARAMETERS = frozenset({"key", "token"})
+MAX_UNSENT_BYTES = 2**20  # of messages that wait for a client; more and it is dropped
 
 
 def routes(service: Service) -> list[BaseRoute]:
-    """Serve `/v1/stream`."""
-    return [WebSocketRoute(protocol.PATH, functools.partial(_serve, service))]
+    """Serve `/v1/stream`, and what sessions said whose clients did not come back."""
+    parking = Parking(service)
+    carried: dict[str, Client] = {}  # by session, the socket that carries it
+    return [
+        WebSocketRoute(protocol.PATH, functools.partial(_serve, service, parking, carried)),
+        Route("/v1/sessions/{id}", functools.partial(_show, parking)),
+    ]
 
 
-async def _serve(service: Service, websocket: WebSocket) -> None:
-    if (refusal := service.refusal()) is not None:
+async def _serve(
+    service: Service, parking: Parking, carried: dict[str, Client], websocket: WebSocket
+) -> None:
+    refusal = service.refusal()
+    # whoever is here goes before who may come back; a resumed session has its place already
+    if refusal is not None and not (refusal.code == "busy" and parking.num_waiting):
         await refuse(websocket, refusal)
         return
     parameters = {
@@ -49,273 +60,267 @@ async def _serve(service: Service, websocket: WebSocket) -> None:
         if name not in FOREIGN_PARAMETERS
     }
     await websocket.accept()
-    config = service.config
     connection = Connection(
         websocket,
-        max_message_bytes=config.max_message_bytes,
-        send_timeout_s=config.send_timeout_s,
+        max_message_bytes=service.config.max_message_bytes,
+        send_timeout_s=service.config.send_timeout_s,
     )
-    await StreamSession(service, connection).run(parameters)
+    await Client(service, parking, carried, connection).run(parameters)
 
 
-class StreamSession:
-    """One client of `/v1/stream`, from the accepted socket to the close."""
+async def _show(parking: Parking, request: Request) -> JSONResponse:
+    """Give the messages of a session whose client is away, from a number on."""
+    session = parking.find(request.path_params["id"])
+    if session is None or session.key_name != current_key.get().name:
+        message = "no such session, or it is too long ago"
+        body = {"error": {"code": "unknown_session", "message": message}}
+        return JSONResponse(body, status_code=404)
+    seq = request.query_params.get("seq", "-1")
+    after = int(seq) if seq.lstrip("-").isdigit() else -1
+    messages = [json.loads(entry.text) for entry in session.journal.after(after)]
+    return JSONResponse({"done": session.is_over, "messages": messages})
 
-    def __init__(self, service: Service, connection: Connection) -> None:
-        self.id = secrets.token_urlsafe(12)
+
+class Client:
+    """One socket: carries a session of its own, or one that another socket lost."""
+
+    def __init__(
+        self,
+        service: Service,
+        parking: Parking,
+        carried: dict[str, Client],
+        connection: Connection,
+    ) -> None:
         self._service = service
+        self._parking = parking
+        self._carried = carried
         self._connection = connection
-        self._seq = 0  # of the next message
-        self._num_errors = 0
-        self._num_bytes = 0  # of audio
-        self._frame_bytes = 1  # of one sample of all channels
-        self._reported: set[str] = set()  # what is said only once
-        self._is_ended = False  # no more audio is taken
+        self._session = StreamSession(service)
+        self._cursor = -1  # seq up to which this socket has all
+        self._changed = asyncio.Event()
+        self._is_replaced = False  # another socket carries the session now
+        self._left = asyncio.Event()
+        self._expires_at = time.monotonic() + service.config.max_session_s
 
     async def run(self, parameters: dict[str, list[str]]) -> None:
         """Serve the client; never raise for what it does."""
+        self._carry(self._session)
         try:
-            await self._run(parameters)
-            await self._connection.close(protocol.CLOSE_NORMAL)
+            await race(self._write(), self._read(parameters), self._announce_stop())
         except Disconnected:
-            logger.debug("session %s: the client is gone", self.id)
+            logger.debug("session %s: its client is gone", self._session.id[:6])
         except SlowReader:
-            logger.info("session %s: dropped, its client does not read", self.id)
+            logger.info("session %s: its client does not read", self._session.id[:6])
             await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "slow reader")
-        except ProtocolError as error:
-            await self._fail(
-                protocol.CLOSE_PROTOCOL_ERROR, error.code, error.message, field=error.field
-            )
-        except MessageTooBig as error:
-            await self._fail(protocol.CLOSE_TOO_BIG, "too_big", str(error))
-        except InvalidRequest as error:
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, "invalid_request", str(error))
-        except EngineBusy as error:
-            await self._fail(protocol.CLOSE_BUSY, "busy", str(error), retry_after_s=RETRY_AFTER_S)
         except Exception:
-            logger.exception("session %s failed", self.id)
-            await self._fail(
-                protocol.CLOSE_INTERNAL, "internal", f"internal error in session {self.id}"
-            )
+            logger.exception("session %s failed", self._session.id[:6])
+            await self._connection.close(protocol.CLOSE_INTERNAL, "internal")
+        finally:
+            await self._leave()
 
-    async def _run(self, parameters: dict[str, list[str]]) -> None:
-        opening = await self._open(parameters)
-        if opening is None:
-            await self._send(protocol.Done(duration=0.0, segments=0))
-            return
-        start, audio = opening
+    # --- to the client ---------------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        """Send what the session says, then the close."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._is_replaced:
+                await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "resumed elsewhere")
+                return
+            session = self._session
+            if session.journal.num_unsent_bytes > MAX_UNSENT_BYTES:
+                raise SlowReader
+            for entry in session.journal.after(self._cursor):
+                await self._connection.send(entry.text)
+                self._cursor = entry.seq
+            session.journal.mark_sent(self._cursor)
+            if session.close_code is not None and not session.journal.after(self._cursor):
+                await self._connection.close(session.close_code, session.close_reason)
+                session.finish_delivery()
+                return
+
+    async def _announce_stop(self) -> None:
+        """Tell the client when the service stops, so that it goes on elsewhere."""
+        await self._service.draining.wait()
+        if self._session.start is not None and not self._session.is_over:
+            self._session.say(protocol.Reconnect(retry_after_s=RETRY_AFTER_S))
+        elif not self._session.is_over:
+            self._session.conclude(protocol.CLOSE_RESTART, "restarting")
+        await asyncio.Event().wait()
+
+    def _notify(self) -> None:
+        self._changed.set()
+
+    # --- from the client -------------------------------------------------------------------------
+
+    async def _read(self, parameters: dict[str, list[str]]) -> None:
+        """Pass on what the client sends until the session is over."""
         try:
-            audio_format = AudioFormat(start.encoding, start.sample_rate, start.channels)
-            settings = _settings(start)
-        except ValueError as error:
-            raise ProtocolError("invalid_value", str(error)) from None
-        self._frame_bytes = audio_format.frame_bytes
-        async with self._service.session(audio_format, settings) as live:
-            info = self._service.info
-            assert info is not None, "a session is open, so the engine is loaded"
-            await self._send(
-                protocol.Ready(
-                    session=self.id,
-                    model=info.name,
-                    encoding=start.encoding,
-                    sample_rate=start.sample_rate,
-                    channels=start.channels,
-                    language=settings.language,
-                )
-            )
-            logger.info("session %s opened: %s", self.id, audio_format)
-            try:
-                await race(self._write(live, start.words), self._read(live, settings, audio))
-            finally:
-                logger.info(
-                    "session %s closed: %.1f s, %d segments, %d errors",
-                    self.id,
-                    protocol.seconds(live.duration),
-                    live.num_segments,
-                    self._num_errors,
-                )
+            await self._open(parameters)
+            await self._listen()
+        except ProtocolError as error:
+            close_code = protocol.CLOSE_PROTOCOL_ERROR
+            self._session.fail(close_code, error.code, error.message, field=error.field)
+        except MessageTooBig as error:
+            self._session.fail(protocol.CLOSE_TOO_BIG, "too_big", str(error))
+        # the socket closes when all is sent; until then nothing more is read
+        await asyncio.Event().wait()
 
-    async def _open(self, parameters: dict[str, list[str]]) -> tuple[protocol.Start, bytes] | None:
-        """Wait for what opens the session: the settings, and audio where that came first.
-
-        None where the client ends before it began.
-        """
+    async def _open(self, parameters: dict[str, list[str]]) -> None:
+        """Wait for what opens the session: settings, sound, or the session to resume."""
         query = protocol.parse_query(parameters)
-        await self._report_ignored(query.ignored)
-        start = query.message
-        assert isinstance(start, protocol.Start)
+        assert isinstance(query.message, protocol.Start)
         if protocol.has_start(parameters):
-            return start, b""
+            await self._begin(query)
+            return
+        self._session.report_ignored(query.ignored)
+        timeout_s = self._service.config.start_timeout_s
         try:
-            async with asyncio.timeout(self._service.config.start_timeout_s):
-                while True:
-                    message = await self._connection.receive()
-                    if isinstance(message, bytes):
-                        if message:
-                            return start, message
-                        await self._report(_EMPTY)
-                        continue
-                    parsed = await self._parse(message)
-                    match parsed:
-                        case protocol.Start():
-                            return parsed, b""
-                        case protocol.End():
-                            return None
-                        case protocol.Update() | protocol.Finalize():
-                            await self._report(
-                                ProtocolError("not_started", "expected start or audio first")
-                            )
+            async with asyncio.timeout(timeout_s):
+                while self._session.start is None and not self._session.is_over:
+                    await self._take_opening(await self._connection.receive(), query)
         except TimeoutError:
             raise ProtocolError(
-                "start_timeout",
-                f"expected start or audio within {self._service.config.start_timeout_s:g} s",
+                "start_timeout", f"expected start or audio within {timeout_s:g} s, got nothing"
             ) from None
 
-    async def _read(self, live: LiveSession, settings: SessionSettings, audio: bytes) -> None:
-        """Feed what the client sends until it goes; its end only ends the audio."""
-        if audio:
-            await self._feed(live, audio)
+    async def _take_opening(self, message: str | bytes, query: protocol.Parsed) -> None:
+        if isinstance(message, bytes):
+            if not message:
+                self._session.report(EMPTY)
+                return
+            await self._begin(query)
+            await self._session.take(message)
+            return
+        parsed = self._parse(message)
+        match parsed and parsed.message:
+            case protocol.Start():
+                assert parsed is not None
+                await self._begin(parsed)
+            case protocol.Resume() as resume:
+                await self._resume(resume)
+            case protocol.End():
+                self._session.say(protocol.Done(duration=0.0, segments=0))
+                self._session.conclude(protocol.CLOSE_NORMAL)
+            case protocol.Update() | protocol.Finalize():
+                self._session.report(ProtocolError("not_started", "expected start or audio first"))
+
+    async def _listen(self) -> None:
+        """Pass messages on for as long as the session lasts."""
+        config = self._service.config
         while True:
+            limit_s = min(config.idle_timeout_s, self._expires_at - time.monotonic())
             try:
-                async with asyncio.timeout(self._service.config.idle_timeout_s):
+                async with asyncio.timeout(limit_s):
                     message = await self._connection.receive()
             except TimeoutError:
-                raise ProtocolError("idle", "expected a message, got none for too long") from None
+                await self._stop_early()
+                return
             if isinstance(message, bytes):
-                await self._feed(live, message)
+                await self._session.take(message)
                 continue
-            match await self._parse(message):
-                case protocol.Start():
-                    await self._report(
-                        ProtocolError("already_started", "expected start once, as first message")
+            parsed = self._parse(message)
+            if parsed is None:
+                continue
+            self._session.report_ignored(parsed.ignored)
+            match parsed.message:
+                case protocol.Start() | protocol.Resume():
+                    self._session.report(
+                        ProtocolError("already_started", "expected start or resume only once")
                     )
-                case protocol.Update() as update:
-                    settings = _updated(settings, update)
-                    live.update(settings)
-                case protocol.Finalize() if not self._is_ended:
-                    await live.finalize()
-                case protocol.Finalize():
-                    await self._report(ProtocolError("already_ended", "expected nothing after end"))
-                case protocol.End():
-                    await self._end(live)
+                case other:
+                    await self._session.take(other)
 
-    async def _feed(self, live: LiveSession, data: bytes) -> None:
-        if not data:
-            await self._report(_EMPTY)
-        elif self._is_ended:
-            await self._report_once(ProtocolError("audio_after_end", "expected no audio after end"))
-        else:
-            self._num_bytes += len(data)
-            try:
-                await live.feed(data)
-            except ValueError as error:
-                raise ProtocolError("invalid_audio", str(error)) from None
+    async def _stop_early(self) -> None:
+        """End a session that lasts too long or is idle; what was said still arrives."""
+        is_old = time.monotonic() >= self._expires_at
+        code = "session_too_long" if is_old else "idle"
+        expected = "a shorter session" if is_old else "a message"
+        limit_s = (
+            self._service.config.max_session_s if is_old else self._service.config.idle_timeout_s
+        )
+        self._session.say(protocol.Error(code, f"expected {expected} within {limit_s:g} s", True))
+        await self._session.take(protocol.End())
 
-    async def _end(self, live: LiveSession) -> None:
-        if self._is_ended:
-            await self._report(ProtocolError("already_ended", "expected end once"))
-            return
-        self._is_ended = True
-        if odd := self._num_bytes % self._frame_bytes:
-            await self._report(
+    def _parse(self, text: str) -> protocol.Parsed | None:
+        try:
+            return protocol.parse_client(text)
+        except ProtocolError as error:
+            self._session.report(error)
+            return None
+
+    async def _begin(self, parsed: protocol.Parsed) -> None:
+        assert isinstance(parsed.message, protocol.Start)
+        refusal = self._service.refusal()
+        if refusal is not None and refusal.code == "busy":
+            await self._parking.evict_oldest()
+        await self._session.begin(parsed.message)
+        self._session.report_ignored(parsed.ignored)
+
+    # --- one session, several sockets ------------------------------------------------------------
+
+    async def _resume(self, resume: protocol.Resume) -> None:
+        """Carry on with a session that lost its socket, or tell that it is gone."""
+        previous = self._carried.get(resume.session)
+        if (
+            previous is not None
+            and previous is not self
+            and previous.session_key == self.session_key
+        ):
+            # the server may not have noticed yet that the old socket is dead
+            previous.replace()
+            await previous.wait_left()
+        found = self._parking.find(resume.session)
+        session = None
+        if found is not None and found.key_name == self.session_key:
+            session = await self._parking.take(resume.session)
+        if session is None:
+            self._service.metrics.resumed("unknown")
+            self._session.report(
                 ProtocolError(
-                    "odd_bytes",
-                    f"expected a multiple of {self._frame_bytes} bytes of audio, "
-                    f"got {self._num_bytes}; the last {odd} are left out",
+                    "unknown_session", "no such session, or it is too long ago", field="session"
                 )
             )
-        await live.end()
-
-    async def _write(self, live: LiveSession, with_words: bool) -> None:
-        """Send what the session says until all is said."""
-        async for event in live.events():
-            await self._send(protocol.from_event(event, 0, with_words=with_words))
-        await self._send(
-            protocol.Done(duration=protocol.seconds(live.duration), segments=live.num_segments)
-        )
-
-    async def _parse(self, text: str) -> protocol.ClientMessage | None:
-        try:
-            parsed = protocol.parse_client(text)
-        except ProtocolError as error:
-            await self._report(error)
-            return None
-        await self._report_ignored(parsed.ignored)
-        return parsed.message
-
-    async def _report_ignored(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            await self._report_once(
-                ProtocolError("unknown_field", "not a field of this message, ignored", field=name)
+            return
+        self._service.metrics.resumed("resumed")
+        ready = dataclasses.replace(session.ready(), resumed=True, seq=resume.seq)
+        has_all = session.journal.has_all_after(resume.seq)
+        del self._carried[self._session.id]
+        self._session = session
+        await self._connection.send(protocol.encode(ready))
+        self._cursor = resume.seq
+        self._carry(session)
+        if not has_all:
+            session.report(
+                ProtocolError("messages_lost", f"expected a seq that is kept, got {resume.seq}")
             )
 
-    async def _report_once(self, error: ProtocolError) -> None:
-        key = f"{error.code} {error.field}"
-        if key not in self._reported:
-            self._reported.add(key)
-            await self._report(error)
+    @property
+    def session_key(self) -> str:
+        """Name of the key whose session this is."""
+        return self._session.key_name
 
-    async def _report(self, error: ProtocolError) -> None:
-        """Tell the client what was wrong; the session goes on unless it is too much."""
-        if error.is_fatal:
-            raise error
-        self._num_errors += 1
-        if self._num_errors > MAX_ERRORS:
-            raise ProtocolError("too_many_errors", f"expected at most {MAX_ERRORS} errors")
-        await self._send(protocol.Error(error.code, error.message, fatal=False, field=error.field))
+    def replace(self) -> None:
+        """Give the session up: another socket carries it."""
+        self._is_replaced = True
+        self._changed.set()
 
-    async def _fail(
-        self,
-        close_code: int,
-        code: str,
-        message: str,
-        *,
-        field: str | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        try:
-            await self._send(
-                protocol.Error(code, message, True, field=field, retry_after_s=retry_after_s)
-            )
-            await self._connection.close(close_code, code)
-        except (Disconnected, SlowReader):
-            logger.debug("session %s: gone before it could be told %s", self.id, code)
+    async def wait_left(self) -> None:
+        """Return when this socket has let go of its session."""
+        await self._left.wait()
 
-    async def _send(self, message: ServerMessage) -> None:
-        message = dataclasses.replace(message, seq=self._seq)
-        self._seq += 1
-        await self._connection.send(protocol.encode(message))
+    def _carry(self, session: StreamSession) -> None:
+        self._carried[session.id] = self
+        session.on_change = self._notify
+        self._changed.set()
 
-
-_EMPTY = ProtocolError("empty_message", "expected audio, got a message of 0 bytes")
-
-
-def _settings(start: protocol.Start) -> SessionSettings:
-    return SessionSettings(
-        language=_language(start.language),
-        task=Task(start.task),
-        prompt=start.prompt,
-        hotwords=tuple(start.hotwords),
-        word_times=start.words,
-        partials=start.partials,
-        delay=Delay(start.delay),
-        endpointing=Endpointing(start.endpointing),
-        silence_ms=start.silence_ms,
-        pre_roll_ms=start.pre_roll_ms,
-        max_segment_s=start.max_segment_s,
-        vad_threshold=start.vad_threshold,
-    )
-
-
-def _updated(settings: SessionSettings, update: protocol.Update) -> SessionSettings:
-    if update.language is not None:
-        settings = dataclasses.replace(settings, language=_language(update.language))
-    if update.prompt is not None:
-        settings = dataclasses.replace(settings, prompt=update.prompt)
-    if update.hotwords is not None:
-        settings = dataclasses.replace(settings, hotwords=tuple(update.hotwords))
-    return settings
-
-
-def _language(name: str | None) -> str | None:
-    return None if name in (None, "", "auto") else name
+    async def _leave(self) -> None:
+        session = self._session
+        self._carried.pop(session.id, None)
+        session.on_change = lambda: None
+        if session.is_resumable:
+            await self._parking.park(session)
+        else:
+            await session.close()
+        self._left.set()
