@@ -6,14 +6,16 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from engine.api import Engine
 from streamer.config import ServerConfig
-from streamer.routes import deepgram, health, page, stream, twilio
+from streamer.gate import Gate
+from streamer.routes import deepgram, health, operations, page, stream, twilio
 from streamer.service import Service
 
 # each has routes(service); the page takes every other path and stands last
-PROTOCOLS = (health, stream, deepgram, twilio, page)
+PROTOCOLS = (health, operations, stream, deepgram, twilio, page)
 
 
 def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starlette:
@@ -33,6 +35,7 @@ def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starl
 
     app = Starlette(
         routes=[route for protocol in PROTOCOLS for route in protocol.routes(service)],
+        middleware=[Middleware(Gate, service=service)],
         lifespan=lifespan,
     )
     app.state.service = service

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -27,10 +28,14 @@ from engine.api import (
     StreamOptions,
     Window,
 )
-from streamer import offline
+from streamer import key_source, offline
+from streamer.access import ApiKey, current_key
 from streamer.audio import AudioFormat
 from streamer.config import ServerConfig
-from streamer.live import LiveSession
+from streamer.limits import Bucket, Capacity
+from streamer.metered import MeteredEngine
+from streamer.metrics import Metrics
+from streamer.served import ServedSession
 from streamer.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
@@ -65,28 +70,48 @@ class Service:
     """One running service. `run` loads the engine; the routes use the rest."""
 
     def __init__(self, config: ServerConfig, load_engine: Callable[[], Engine]) -> None:
+        """Set up.
+
+        Raises:
+            KeyFileError: the keys cannot be read.
+        """
         self.config = config
+        self.keys = key_source.KeySource(config)
+        self.access = self.keys.access
+        self.metrics = Metrics()
+        self._started_at = time.monotonic()
+        self.capacity = Capacity(config.max_sessions, config.final_target_s, self._started_at)
+        self._budgets: dict[str, Bucket] = {}  # of sound, by key; as many as there are keys
         # why the engine could not be loaded; the service is of no use from then on
         self.failure: Exception | None = None
         self._load_engine = load_engine
         self._engine: Engine | None = None
+        self._metered: MeteredEngine | None = None  # the same, as sessions use it
         self._settled = asyncio.Event()  # loaded, or failed to
-        self._sessions: set[LiveSession] = set()
+        self._sessions: set[ServedSession] = set()
         self._num_recordings = 0
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         # set once, when the service is asked to stop: no new sessions, running ones finish
         self.draining = asyncio.Event()
+        self.metrics.watch("open_sessions", "Sessions open now", lambda: self.num_sessions)
+        self.metrics.watch(
+            "session_limit", "Sessions that the machine carries", lambda: self.capacity.limit
+        )
+        self.metrics.watch(
+            "open_recordings", "Whole files in work now", lambda: self._num_recordings
+        )
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Load and warm up the engine in the background for as long as the context is open."""
-        loading = asyncio.create_task(self._load())
+        tasks = [asyncio.create_task(self._load()), asyncio.create_task(self._watch_keys())]
         try:
             yield
         finally:
-            loading.cancel()
-            await asyncio.gather(loading, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait_loaded(self) -> None:
         """Return when the engine is loaded or has failed to load (then `failure` is set)."""
@@ -105,18 +130,54 @@ class Service:
     def num_sessions(self) -> int:
         return len(self._sessions)
 
+    @property
+    def uptime_s(self) -> float:
+        return time.monotonic() - self._started_at
+
+    @property
+    def final_delay_s(self) -> float | None:
+        """The engine's delay for the latest finals, 95th percentile; None without any."""
+        return self.capacity.delay_s(time.monotonic())
+
     def refusal(self) -> Refusal | None:
-        """Say why no session can be opened now, or None where one can."""
+        """Say why whom the task serves can open no session now, or None where it can."""
         if (refusal := self._unreadiness()) is not None:
             return refusal
-        if len(self._sessions) >= self.config.max_sessions:
+        if self.num_sessions >= self.capacity.limit:
             return Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "busy",
-                f"all {self.config.max_sessions} sessions are taken",
+                f"all {self.capacity.limit} sessions are taken",
                 RETRY_AFTER_S,
             )
+        return self._key_refusal(current_key.get())
+
+    def _key_refusal(self, key: ApiKey) -> Refusal | None:
+        most, budget = key.limits.max_sessions, self._budget(key)
+        if most is not None and sum(live.key.name == key.name for live in self._sessions) >= most:
+            return Refusal(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "key_sessions",
+                f"this key may have {most} sessions at once",
+                RETRY_AFTER_S,
+            )
+        if budget is not None and (wait_s := budget.wait_s(time.monotonic())) > 0:
+            return Refusal(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "key_audio",
+                f"this key may send {key.limits.audio_s_per_minute:g} s of sound a minute",
+                wait_s,
+            )
         return None
+
+    def _budget(self, key: ApiKey) -> Bucket | None:
+        """Find a key's budget of sound, in seconds; None where it has no limit."""
+        per_minute = key.limits.audio_s_per_minute
+        if per_minute is None:
+            return None
+        if key.name not in self._budgets:
+            self._budgets[key.name] = Bucket(per_minute / 60, per_minute, time.monotonic())
+        return self._budgets[key.name]
 
     def recording_refusal(self) -> Refusal | None:
         """Say why no whole file can be transcribed now, or None where one can."""
@@ -145,7 +206,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def session(
         self, audio_format: AudioFormat, settings: SessionSettings
-    ) -> AsyncIterator[LiveSession]:
+    ) -> AsyncIterator[ServedSession]:
         """Open a session; it counts against the limit until the context is left.
 
         Raises:
@@ -154,16 +215,26 @@ class Service:
         """
         if (refusal := self.refusal()) is not None:
             raise EngineBusy(refusal.message)
-        assert self._engine is not None, "a service without an engine refuses"
-        live = LiveSession(self._engine, audio_format, settings)
+        assert self._metered is not None, "a service without an engine refuses"
+        key = current_key.get()
+        live = ServedSession(
+            self._metered,
+            audio_format,
+            settings,
+            key=key,
+            budget=self._budget(key),
+            metrics=self.metrics,
+        )
         # counted before it opens: the opening awaits, and others ask for room meanwhile
         self._sessions.add(live)
         self._all_closed.clear()
+        self.metrics.session_opened()
         try:
             async with live:
                 yield live
         finally:
             self._sessions.discard(live)
+            self.metrics.session_closed()
             self._note_closed()
 
     @contextlib.asynccontextmanager
@@ -177,12 +248,12 @@ class Service:
         """
         if (refusal := self.recording_refusal()) is not None:
             raise EngineBusy(refusal.message)
-        assert self._engine is not None, "a service without an engine refuses"
+        assert self._metered is not None, "a service without an engine refuses"
         self._num_recordings += 1
         self._all_closed.clear()
         try:
             async with contextlib.aclosing(
-                offline.transcribe(self._engine, blocks, settings)
+                offline.transcribe(self._metered, blocks, settings)
             ) as hypotheses:
                 yield hypotheses
         finally:
@@ -194,9 +265,23 @@ class Service:
             self._all_closed.set()
 
     async def drain(self) -> None:
-        """Refuse new sessions, and wait until the running ones have delivered and closed."""
+        """Refuse new sessions, end the running ones' sound, and wait until they have delivered."""
         self.draining.set()
-        await self._all_closed.wait()
+        stops = [asyncio.create_task(live.stop()) for live in self._sessions]
+        try:
+            await self._all_closed.wait()
+        finally:
+            for stop in stops:
+                stop.cancel()
+            await asyncio.gather(*stops, return_exceptions=True)
+
+    async def _watch_keys(self) -> None:
+        while True:
+            await asyncio.sleep(key_source.POLL_S)
+            self.keys.reload_if_changed()
+
+    def _note_final(self, delay_s: float) -> None:
+        self.capacity.record(delay_s, self.num_sessions, time.monotonic())
 
     async def _load(self) -> None:
         try:
@@ -207,6 +292,7 @@ class Service:
             self.failure = error
         else:
             self._engine = engine
+            self._metered = MeteredEngine(engine, self.metrics, self._note_final)
             logger.info("ready: %s", engine.info)
         self._settled.set()
 
