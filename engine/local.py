@@ -190,6 +190,7 @@ class LocalEngine:
             max_tokens=min(MAX_TOKENS, config.max_target_positions - len(prefix)),
             sot_index=prefix.index(tokenizer.sot),
             needs_language=verdict is None,
+            word_times=window.word_times,
             temperature=state.options.temperatures[0],
         )
         memory = state.memory

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from engine.api import Hypothesis
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.api import Hypothesis, Segment
 from engine.config import EngineConfig
 from engine.request import Memory, Request, set_language
 from engine.rules import compression_ratio
 from engine.runner import Runner
-from engine.segments import decode_segments, parse_segments
+from engine.segments import SegmentTokens, decode_segments, parse_segments
 from engine.tokenizer import Tokenizer
+from engine.words import align_words
 
 
 class Settler:
@@ -49,6 +53,8 @@ class Settler:
         assert verdict is not None
         parsed = parse_segments(sequence.tokens, self._tokenizer, window.start, window.end)
         segments = decode_segments(parsed, self._tokenizer)
+        if sequence.word_times:
+            segments = self._add_words(request, parsed, segments)
         text = "".join(segment.text for segment in segments)
         return Hypothesis(
             start=window.start,
@@ -62,6 +68,32 @@ class Settler:
             temperature=sequence.temperature,
             is_truncated=sequence.is_truncated,
             tokens=tuple(sequence.tokens),
+        )
+
+    def _add_words(
+        self,
+        request: Request,
+        parsed: Sequence[SegmentTokens],
+        segments: Sequence[Segment],
+    ) -> tuple[Segment, ...]:
+        sequence, window, verdict = request.sequence, request.window, request.verdict
+        assert verdict is not None
+        # the row that predicts the first token is the prefix's last
+        attention = self._runner.read_alignment(sequence)[:, len(sequence.prefix) - 1 :]
+        words = align_words(
+            attention,
+            parsed,
+            sequence.logprobs,
+            self._tokenizer,
+            verdict.language,
+            window.start,
+            window.end,
+        )
+        written = [
+            w for p, w in zip(parsed, words, strict=True) if self._tokenizer.decode(p.tokens)
+        ]
+        return tuple(
+            replace(segment, words=w) for segment, w in zip(segments, written, strict=True)
         )
 
     def _is_failure(self, hypothesis: Hypothesis) -> bool:

@@ -288,8 +288,8 @@ class Runner:
             if sequence.word_times:
                 if feed.position == 0:
                     self._queries[sequence.id] = []
-                # of a draft, only what was accepted
-                count = sequence.num_cached - feed.position
+                # of a draft, only what was accepted; a loop that was cut off leaves less than none
+                count = max(sequence.num_cached - feed.position, 0)
                 self._queries[sequence.id].append(
                     [layer[start : start + count].clone() for layer in queries]
                 )
