@@ -106,6 +106,11 @@ class Rules:
         self._never, self._first = never.to(device), first.to(device)
         self._times = torch.arange(timestamp_begin, vocab_size, device=device)
 
+    @property
+    def never(self) -> Tensor:
+        """What is added to every row's logits: (V,) float32, 0 or -inf."""
+        return self._never
+
     def start(self, num_rows: int) -> RuleState:
         """Give the state of rows that have sampled nothing yet."""
         no = torch.zeros(num_rows, dtype=torch.bool, device=self._times.device)

@@ -1,0 +1,290 @@
+"""Attention of a decoder pass over paged K/V: a new token or a draft's many, by the same kernel.
+
+The tokens of a pass are cut into tiles of up to 16 successive tokens of one sequence, which read
+its keys and values once. Keys come in blocks that lie at fixed positions, whoever asks, so a token
+gets the same bits alone as in a draft.
+
+Pools are (pages, 2, H, page size, D): a head's positions in a page lie together.
+"""
+
+# Triton compiles these functions; their arguments are not Python values
+# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="misc,untyped-decorator"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+TILE = 16  # tokens: the rows of one tensor-core instruction
+TILE_FIELDS = 4  # of a tile: the row's first token in this pass, the tile's first, count, slot
+
+
+@triton.jit
+def self_attention_kernel(
+    q,
+    k,
+    v,
+    out,
+    pool,
+    tiles,
+    positions,
+    table,
+    stride_q,
+    stride_out,
+    table_width,
+    scale,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    tile = tl.program_id(1)
+    h = tl.program_id(0)
+    count = tl.load(tiles + tile * 4 + 2)
+    if count > 0:
+        row_first = tl.load(tiles + tile * 4)
+        first = tl.load(tiles + tile * 4 + 1)
+        slot = tl.load(tiles + tile * 4 + 3)
+        # keys from here on are of this pass, and come from k and v; the others from the pool
+        base = tl.load(positions + row_first)
+        i = tl.arange(0, TILE)
+        d = tl.arange(0, D)
+        is_token = i < count
+        at = (first + i).to(tl.int64)[:, None] * stride_q + h * D + d[None, :]
+        queries = tl.load(q + at, mask=is_token[:, None], other=0.0)
+        position = base + first - row_first + i
+        last = base + first - row_first + count - 1
+
+        pages = tl.load(table + slot * table_width + position // PAGE, mask=is_token, other=0)
+        home = (pages.to(tl.int64) * 2 * H + h) * (PAGE * D) + (position % PAGE) * D
+        home = home[:, None] + d[None, :]
+        new_k = tl.load(k + at, mask=is_token[:, None], other=0.0)
+        new_v = tl.load(v + at, mask=is_token[:, None], other=0.0)
+        tl.store(pool + home, new_k, mask=is_token[:, None])
+        tl.store(pool + home + H * PAGE * D, new_v, mask=is_token[:, None])
+
+        highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
+        mass = tl.zeros((TILE,), dtype=tl.float32)
+        sums = tl.zeros((TILE, D), dtype=tl.float32)
+        for start in range(0, last + 1, BLOCK):
+            p = start + tl.arange(0, BLOCK)
+            is_key = p <= last
+            pages = tl.load(table + slot * table_width + p // PAGE, mask=is_key, other=0)
+            stored = (pages.to(tl.int64) * 2 * H + h) * (PAGE * D) + (p % PAGE) * D
+            fresh = (row_first + p - base).to(tl.int64) * stride_q + h * D
+            is_stored = p < base
+            k_at = tl.where(is_stored, pool + stored, k + fresh)
+            v_at = tl.where(is_stored, pool + stored + H * PAGE * D, v + fresh)
+            keys = tl.load(k_at[:, None] + d[None, :], mask=is_key[:, None], other=0.0)
+            values = tl.load(v_at[:, None] + d[None, :], mask=is_key[:, None], other=0.0)
+            logits = tl.dot(queries, tl.trans(keys)) * scale
+            logits = tl.where(p[None, :] <= position[:, None], logits, float("-inf"))
+            # finite from the first block on: every token attends to position 0
+            higher = tl.maximum(highest, tl.max(logits, axis=1))
+            weights = tl.exp2(logits - higher[:, None])
+            shrink = tl.exp2(highest - higher)
+            mass = mass * shrink + tl.sum(weights, axis=1)
+            sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
+            highest = higher
+        where = (first + i).to(tl.int64)[:, None] * stride_out + h * D + d[None, :]
+        result = sums / mass[:, None]
+        tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
+
+
+@triton.jit
+def cross_attention_kernel(
+    q,
+    partial_sums,
+    partial_stats,
+    out,
+    counters,
+    pool,
+    tiles,
+    table,
+    windows,
+    num_tokens,
+    stride_q,
+    stride_out,
+    table_width,
+    scale,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+    TILE: tl.constexpr,
+    NUM_CHUNKS: tl.constexpr,
+    MERGES: tl.constexpr,
+):
+    h = tl.program_id(0)
+    chunk = tl.program_id(1)
+    tile = tl.program_id(2)
+    count = tl.load(tiles + tile * 4 + 2)
+    slot = tl.load(tiles + tile * 4 + 3)
+    length = tl.load(windows + slot * 3)
+    begin = chunk * CHUNK
+    if (count > 0) & (begin < length):
+        first = tl.load(tiles + tile * 4 + 1)
+        num_full = tl.load(windows + slot * 3 + 1)
+        # the binary logarithm of what a folded position counts, as float bits
+        log_weight = tl.load(windows + slot * 3 + 2).to(tl.float32, bitcast=True)
+        end = tl.minimum(begin + CHUNK, length)
+        i = tl.arange(0, TILE)
+        d = tl.arange(0, D)
+        is_token = i < count
+        token = (first + i).to(tl.int64)
+        queries = tl.load(
+            q + token[:, None] * stride_q + h * D + d[None, :], mask=is_token[:, None], other=0.0
+        )
+        highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
+        mass = tl.zeros((TILE,), dtype=tl.float32)
+        sums = tl.zeros((TILE, D), dtype=tl.float32)
+        for start in range(begin, end, BLOCK):
+            p = start + tl.arange(0, BLOCK)
+            is_key = p < end
+            pages = tl.load(table + slot * table_width + p // PAGE, mask=is_key, other=0)
+            at = (pages.to(tl.int64) * 2 * H + h) * (PAGE * D) + (p % PAGE) * D
+            at = at[:, None] + d[None, :]
+            keys = tl.load(pool + at, mask=is_key[:, None], other=0.0)
+            values = tl.load(pool + at + H * PAGE * D, mask=is_key[:, None], other=0.0)
+            logits = tl.dot(queries, tl.trans(keys)) * scale
+            extra = tl.where(p >= num_full, log_weight, 0.0)
+            extra = tl.where(is_key, extra, float("-inf"))
+            logits += extra[None, :]
+            higher = tl.maximum(highest, tl.max(logits, axis=1))
+            weights = tl.exp2(logits - higher[:, None])
+            shrink = tl.exp2(highest - higher)
+            mass = mass * shrink + tl.sum(weights, axis=1)
+            sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
+            highest = higher
+        # partials: (chunks, tokens, H, D) and (chunks, tokens, H, 2)
+        row = (chunk * num_tokens + token) * H + h
+        tl.store(partial_sums + row[:, None] * D + d[None, :], sums, mask=is_token[:, None])
+        tl.store(partial_stats + row * 2, highest, mask=is_token)
+        tl.store(partial_stats + row * 2 + 1, mass, mask=is_token)
+        if MERGES:
+            # whoever comes last puts the chunks together, in their order
+            num_chunks = (length + CHUNK - 1) // CHUNK
+            tl.debug_barrier()
+            arrived = tl.atomic_add(counters + tile * H + h, 1, sem="acq_rel", scope="gpu")
+            if arrived == num_chunks - 1:
+                tl.store(counters + tile * H + h, 0)
+                merge(
+                    partial_sums,
+                    partial_stats,
+                    out,
+                    token,
+                    is_token,
+                    h,
+                    num_chunks,
+                    num_tokens,
+                    stride_out,
+                    H,
+                    D,
+                    TILE,
+                )
+
+
+@triton.jit
+def merge(
+    partial_sums,
+    partial_stats,
+    out,
+    token,
+    is_token,
+    h,
+    num_chunks,
+    num_tokens,
+    stride_out,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    d = tl.arange(0, D)
+    highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
+    mass = tl.zeros((TILE,), dtype=tl.float32)
+    sums = tl.zeros((TILE, D), dtype=tl.float32)
+    for chunk in range(num_chunks):
+        row = (chunk * num_tokens + token) * H + h
+        # not from the first-level cache: other processors wrote them
+        peak = tl.load(partial_stats + row * 2, mask=is_token, other=0.0, cache_modifier=".cg")
+        part = tl.load(partial_stats + row * 2 + 1, mask=is_token, other=1.0, cache_modifier=".cg")
+        partial = tl.load(
+            partial_sums + row[:, None] * D + d[None, :],
+            mask=is_token[:, None],
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        higher = tl.maximum(highest, peak)
+        old, new = tl.exp2(highest - higher), tl.exp2(peak - higher)
+        mass = mass * old + part * new
+        sums = sums * old[:, None] + partial * new[:, None]
+        highest = higher
+    where = token[:, None] * stride_out + h * D + d[None, :]
+    result = sums / mass[:, None]
+    tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
+
+
+@triton.jit
+def merge_kernel(
+    partial_sums,
+    partial_stats,
+    out,
+    tiles,
+    windows,
+    num_tokens,
+    stride_out,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    CHUNK: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    h = tl.program_id(0)
+    tile = tl.program_id(1)
+    count = tl.load(tiles + tile * 4 + 2)
+    if count > 0:
+        first = tl.load(tiles + tile * 4 + 1)
+        slot = tl.load(tiles + tile * 4 + 3)
+        length = tl.load(windows + slot * 3)
+        i = tl.arange(0, TILE)
+        merge(
+            partial_sums,
+            partial_stats,
+            out,
+            (first + i).to(tl.int64),
+            i < count,
+            h,
+            (length + CHUNK - 1) // CHUNK,
+            num_tokens,
+            stride_out,
+            H,
+            D,
+            TILE,
+        )
+
+
+@triton.jit
+def store_cross_kernel(
+    kv,
+    slots,
+    pool,
+    layer_stride,
+    L: tl.constexpr,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Write one position's keys or values of one layer: (N, L, 2, H, D) into (L, pages, ...)."""
+    token = tl.program_id(0).to(tl.int64)
+    part = tl.program_id(1)
+    slot = tl.load(slots + token)
+    if slot >= 0:
+        c = tl.arange(0, BLOCK)
+        inside = c < H * D
+        values = tl.load(kv + (token * (L * 2) + part) * (H * D) + c, mask=inside, other=0.0)
+        page = (slot // PAGE) * 2 + part % 2
+        at = (part // 2) * layer_stride + page * (H * PAGE * D)
+        at += (c // D) * (PAGE * D) + (slot % PAGE) * D + c % D
+        tl.store(pool + at, values, mask=inside)

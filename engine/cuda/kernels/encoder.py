@@ -1,0 +1,140 @@
+"""The encoder's own kernels: attention over windows of any length, and the norm.
+
+Tokens of all windows lie packed one after another. Each program attends from a block of queries
+of one window to all of that window, so windows neither see nor wait for each other.
+"""
+
+# Triton compiles these functions; their arguments are not Python values
+# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="misc,untyped-decorator"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.cuda.kernels.linear import EPSILON
+
+QUERY_BLOCK = 128  # queries of one program
+BLOCK_FIELDS = 4  # of a query block: its first token, the window's first, length, full positions
+
+
+@triton.jit
+def window_attention_kernel(
+    q,
+    k,
+    v,
+    out,
+    blocks,
+    stride,
+    stride_out,
+    scale,
+    log_weight,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    block = tl.program_id(1)
+    h = tl.program_id(0)
+    length = tl.load(blocks + block * 4 + 2)
+    if length > 0:
+        first = tl.load(blocks + block * 4)
+        begin = tl.load(blocks + block * 4 + 1)
+        num_full = tl.load(blocks + block * 4 + 3)
+        m = tl.arange(0, BLOCK_M)
+        d = tl.arange(0, D)
+        tokens = (first + m).to(tl.int64)
+        is_token = first + m < begin + length
+        queries = tl.load(
+            q + tokens[:, None] * stride + h * D + d[None, :], mask=is_token[:, None], other=0.0
+        )
+        highest = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+        mass = tl.zeros((BLOCK_M,), dtype=tl.float32)
+        sums = tl.zeros((BLOCK_M, D), dtype=tl.float32)
+        n = tl.arange(0, BLOCK_N)
+        at = (begin + n).to(tl.int64)[:, None] * stride + h * D + d[None, :]
+        k_at, v_at = k + at, v + at
+        # whole blocks at full resolution need neither mask nor weight
+        plain = num_full // BLOCK_N * BLOCK_N
+        for _ in range(0, plain, BLOCK_N):
+            keys = tl.load(k_at)
+            values = tl.load(v_at)
+            logits = tl.dot(queries, tl.trans(keys))
+            higher = tl.maximum(highest, tl.max(logits, axis=1) * scale)
+            weights = tl.exp2(logits * scale - higher[:, None])
+            shrink = tl.exp2(highest - higher)
+            mass = mass * shrink + tl.sum(weights, axis=1)
+            sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
+            highest = higher
+            k_at += BLOCK_N * stride
+            v_at += BLOCK_N * stride
+        for start in range(plain, length, BLOCK_N):
+            is_key = start + n < length
+            keys = tl.load(k_at, mask=is_key[:, None], other=0.0)
+            values = tl.load(v_at, mask=is_key[:, None], other=0.0)
+            extra = tl.where(start + n >= num_full, log_weight, 0.0)
+            extra = tl.where(is_key, extra, float("-inf"))
+            logits = tl.dot(queries, tl.trans(keys)) * scale + extra[None, :]
+            higher = tl.maximum(highest, tl.max(logits, axis=1))
+            weights = tl.exp2(logits - higher[:, None])
+            shrink = tl.exp2(highest - higher)
+            mass = mass * shrink + tl.sum(weights, axis=1)
+            sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
+            highest = higher
+            k_at += BLOCK_N * stride
+            v_at += BLOCK_N * stride
+        where = tokens[:, None] * stride_out + h * D + d[None, :]
+        result = sums / mass[:, None]
+        tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
+
+
+@triton.jit
+def norm_kernel(
+    x,
+    shift,
+    weight,
+    bias,
+    out,
+    scales,
+    C: tl.constexpr,
+    EPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    FP8_MAX: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    c = tl.arange(0, BLOCK)
+    inside = c < C
+    values = tl.load(x + row * C + c, mask=inside, other=0.0).to(tl.float32)
+    values += tl.load(shift + c, mask=inside, other=0.0)
+    mean = tl.sum(values, axis=0) / C
+    centred = tl.where(inside, values - mean, 0.0)
+    variance = tl.sum(centred * centred, axis=0) / C
+    normal = centred * tl.rsqrt(variance + EPS)
+    normal = normal * tl.load(weight + c, mask=inside, other=0.0)
+    normal += tl.load(bias + c, mask=inside, other=0.0)
+    if FP8_MAX > 0:
+        largest = tl.maximum(tl.max(tl.abs(normal), axis=0), 1e-6)
+        tl.store(scales + row, largest / FP8_MAX)
+        normal = normal * (FP8_MAX / largest)
+    tl.store(out + row * C + c, normal.to(out.dtype.element_ty), mask=inside)
+
+
+def norm(x: Tensor, shift: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Normalise the rows of x + shift: (N, C) -> (N, C); shift, weight and bias (C,) float32."""
+    N, C = x.shape
+    out = torch.empty_like(x)
+    norm_kernel[(N,)](
+        x,
+        shift,
+        weight,
+        bias,
+        out,
+        None,
+        C,
+        EPSILON,
+        triton.next_power_of_2(C),
+        0.0,
+        num_warps=4,
+    )
+    return out
