@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+import contextlib
+from collections.abc import AsyncGenerator, Generator, Iterator
 
 import numpy as np
 
 from engine.api import SAMPLE_RATE, Samples
-from streamer.container import RawFormat, decode
+from streamer.container import AudioError, RawFormat, decode
 from streamer.front import Source
 
 BLOCK = 10 * SAMPLE_RATE  # samples a turn in the thread: 30 ms of work, or less
 
 
 class Recording:
-    """The sound of one file, mixed to one channel.
+    """The sound of one file, mixed to one channel, or one channel of it.
 
     Attributes:
         duration: samples decoded so far.
+        num_channels: that can be had apart; known with the first block.
     """
 
-    def __init__(self, file: Source, raw: RawFormat | None = None) -> None:
+    def __init__(
+        self, file: Source, raw: RawFormat | None = None, *, channel: int | None = None
+    ) -> None:
         """Take a file; the caller closes it, after the generator of `blocks`.
 
         Args:
             raw: the file has no container and is this.
+            channel: of a file with two; None mixes them.
         """
         self.duration = 0
-        self._blocks = decode(file, raw=raw)
+        self.num_channels = 1
+        self._blocks = decode(file, raw=raw) if channel is None else self._pick(file, raw, channel)
 
     async def blocks(self) -> AsyncGenerator[Samples, None]:
         """Yield (T,) float32 in [-1, 1] at 16 kHz; once.
@@ -53,6 +59,16 @@ class Recording:
                 yield block
         finally:
             self._blocks.close()
+
+    def _pick(
+        self, file: Source, raw: RawFormat | None, channel: int
+    ) -> Generator[list[Samples], None, None]:
+        with contextlib.closing(decode(file, channels=None, raw=raw)) as blocks:
+            for block in blocks:
+                self.num_channels = len(block)
+                if channel >= len(block):
+                    raise AudioError(f"expected {channel + 1} channels, got {len(block)}")
+                yield [block[channel]]
 
 
 def _read(blocks: Iterator[list[Samples]]) -> Samples | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import datetime
 import functools
 import hashlib
 import logging
 import uuid
 from http import HTTPStatus
 
-from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
@@ -21,6 +19,14 @@ from streamer import deepgram_messages as messages
 from streamer import protocol
 from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
 from streamer.container import AudioError
+from streamer.deepgram_http import (
+    PATH,
+    check_language,
+    error_response,
+    query_of,
+    refused,
+    timestamp,
+)
 from streamer.deepgram_input import DeepgramInput
 from streamer.deepgram_options import ListenOptions, parse_hotwords, parse_options
 from streamer.deepgram_results import ResultsWriter
@@ -30,13 +36,9 @@ from streamer.service import Service
 
 logger = logging.getLogger(__name__)
 
-PATH = "/v1/listen"
 SILENCE_LIMIT_S = 10.0  # without audio or KeepAlive, as at Deepgram
 PIECE_BYTES = 32 * 1024  # of a container, decoded at once
 MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
-# how browsers, which cannot set headers, send a key: the scheme, then the key
-KEY_PROTOCOLS = ("token", "bearer")
-FOREIGN_PARAMETERS = frozenset({"key", "token"})  # of access, not of this protocol
 
 NO_AUDIO = (
     "NET-0001",
@@ -54,7 +56,7 @@ async def _serve(service: Service, websocket: WebSocket) -> None:
     request_id = str(uuid.uuid4())
     refusal = service.refusal()
     if refusal is not None:
-        await deny(websocket, request_id, refusal.status, refusal.code, refusal.message)
+        await deny(websocket, refused(request_id, refusal))
         return
     info = service.info
     assert info is not None, "a service without a model refuses"
@@ -63,13 +65,11 @@ async def _serve(service: Service, websocket: WebSocket) -> None:
         check_language(options, info)
         audio = DeepgramInput(options)
     except ProtocolError as error:
-        await deny(websocket, request_id, HTTPStatus.BAD_REQUEST, error.code, error.message)
+        await deny(
+            websocket, error_response(request_id, HTTPStatus.BAD_REQUEST, error.code, error.message)
+        )
         return
-    offered = websocket.scope.get("subprotocols", [])
-    await websocket.accept(
-        subprotocol=next((name for name in offered if name.lower() in KEY_PROTOCOLS), None),
-        headers=[(b"dg-request-id", request_id.encode())],
-    )
+    await websocket.accept(headers=[(b"dg-request-id", request_id.encode())])
     connection = Connection(
         websocket,
         max_message_bytes=service.config.max_message_bytes,
@@ -241,50 +241,9 @@ class ListenSession:
             logger.debug("listen %s: gone before it could be told %s", self._id, code)
 
 
-def query_of(connection: HTTPConnection) -> dict[str, list[str]]:
-    """Give the query parameters of this protocol, each with all its values."""
-    query = connection.query_params
-    return {name: query.getlist(name) for name in query if name not in FOREIGN_PARAMETERS}
-
-
-def check_language(options: ListenOptions, info: ModelInfo) -> None:
-    """Refuse a language that the model does not know, before any audio is sent.
-
-    Raises:
-        ProtocolError: names the language.
-    """
-    language = options.settings.language
-    if language is not None and language not in info.languages:
-        raise ProtocolError(
-            "unsupported_language",
-            f"language: expected one that {info.name} knows, got {language!r}",
-            field="language",
-        )
-
-
-def error_response(request_id: str, status: HTTPStatus, code: str, message: str) -> JSONResponse:
-    """Write an error as Deepgram does, for a request or for a handshake."""
-    body = {"err_code": code.upper(), "err_msg": message, "request_id": request_id}
-    return JSONResponse(
-        body,
-        status_code=status,
-        headers={
-            "dg-request-id": request_id,
-            "dg-error": message.encode("ascii", "replace").decode(),
-        },
-    )
-
-
-def timestamp() -> str:
-    """Give the time now as Deepgram writes it."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
-
-
-async def deny(
-    websocket: WebSocket, request_id: str, status: HTTPStatus, code: str, message: str
-) -> None:
+async def deny(websocket: WebSocket, response: JSONResponse) -> None:
     """Answer the handshake with an HTTP error instead of a socket."""
-    await websocket.send_denial_response(error_response(request_id, status, code, message))
+    await websocket.send_denial_response(response)
 
 
 def _channel(value: object, num_channels: int) -> int | None:

@@ -1,0 +1,71 @@
+"""What Deepgram's live and pre-recorded API share over HTTP: the query, and errors."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+
+from engine.api import ModelInfo
+from streamer.deepgram_options import ListenOptions
+from streamer.protocol import ProtocolError
+from streamer.service import Refusal
+
+PATH = "/v1/listen"
+FOREIGN_PARAMETERS = frozenset({"key", "token"})  # of access, not of this protocol
+
+
+def query_of(connection: HTTPConnection) -> dict[str, list[str]]:
+    """Give the query parameters of this protocol, each with all its values."""
+    query = connection.query_params
+    return {name: query.getlist(name) for name in query if name not in FOREIGN_PARAMETERS}
+
+
+def check_language(options: ListenOptions, info: ModelInfo) -> None:
+    """Refuse a language that the model does not know, before any audio is sent.
+
+    Raises:
+        ProtocolError: names the language.
+    """
+    language = options.settings.language
+    if language is not None and language not in info.languages:
+        raise ProtocolError(
+            "unsupported_language",
+            f"language: expected one that {info.name} knows, got {language!r}",
+            field="language",
+        )
+
+
+def error_response(
+    request_id: str,
+    status: HTTPStatus,
+    code: str,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Write an error as Deepgram does, for a request or for a handshake."""
+    body = {"err_code": code.upper(), "err_msg": message, "request_id": request_id}
+    return JSONResponse(
+        body,
+        status_code=status,
+        headers={
+            **(headers or {}),
+            "dg-request-id": request_id,
+            "dg-error": message.encode("ascii", "replace").decode(),
+        },
+    )
+
+
+def timestamp() -> str:
+    """Give the time now as Deepgram writes it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def refused(request_id: str, refusal: Refusal) -> JSONResponse:
+    """Write why the service takes nothing now."""
+    return error_response(
+        request_id, refusal.status, refusal.code, refusal.message, refusal.headers
+    )

@@ -1,0 +1,181 @@
+"""`POST /v1/listen`: Deepgram's pre-recorded API. The file is the body of the request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import tempfile
+import uuid
+from http import HTTPStatus
+from typing import IO
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from engine.api import EngineBusy, InvalidRequest
+from streamer.connection import race
+from streamer.container import AudioError, RawFormat
+from streamer.deepgram_http import (
+    PATH,
+    check_language,
+    error_response,
+    query_of,
+    refused,
+    timestamp,
+)
+from streamer.deepgram_messages import describe_model
+from streamer.deepgram_options import ListenOptions, parse_options
+from streamer.deepgram_response import Transcript, write_response
+from streamer.protocol import ProtocolError
+from streamer.recording import Recording
+from streamer.service import Service
+
+logger = logging.getLogger(__name__)
+
+MAX_UPLOAD_BYTES = 2 << 30  # as Deepgram
+MAX_MEMORY_BYTES = 1 << 20  # of an upload; the rest waits on disk
+STALL_TIMEOUT_S = 60.0  # without a byte of the upload
+# FFmpeg's names of what AudioFormat calls otherwise
+RAW_ENCODINGS = {"pcm_s16le": "s16le", "pcm_f32le": "f32le", "mulaw": "mulaw", "alaw": "alaw"}
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """Serve Deepgram's pre-recorded API."""
+    return [Route(PATH, functools.partial(_serve, service), methods=["POST"])]
+
+
+async def _serve(service: Service, request: Request) -> Response:
+    request_id = str(uuid.uuid4())
+    fail = functools.partial(error_response, request_id)
+    if (refusal := service.recording_refusal()) is not None:
+        return refused(request_id, refusal)
+    try:
+        with tempfile.SpooledTemporaryFile(MAX_MEMORY_BYTES) as file:
+            return await _Job(service, request, request_id).run(file)
+    except (ProtocolError, InvalidRequest) as error:
+        code = error.code if isinstance(error, ProtocolError) else "invalid_request"
+        return fail(HTTPStatus.BAD_REQUEST, code, str(error))
+    except AudioError as error:
+        return fail(HTTPStatus.BAD_REQUEST, "bad_request", f"failed to process audio: {error}")
+    except TimeoutError:
+        return fail(HTTPStatus.REQUEST_TIMEOUT, "slow_upload", "expected the upload to go on")
+    except EngineBusy as error:
+        return fail(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error))
+    except ClientDisconnect:
+        logger.debug("request %s: the client left", request_id)
+        return Response(status_code=HTTPStatus.BAD_REQUEST)  # to nobody
+    except Exception:
+        logger.exception("request %s failed", request_id)
+        return fail(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "internal error")
+
+
+class _Job:
+    """One file, from the first byte of the upload to the answer."""
+
+    def __init__(self, service: Service, request: Request, request_id: str) -> None:
+        self._service = service
+        self._request = request
+        self._request_id = request_id
+        self._sha256 = hashlib.sha256()
+        self._transcripts: list[Transcript] = []
+        self._duration = 0  # samples
+
+    async def run(self, file: IO[bytes]) -> Response:
+        """Transcribe the request's file.
+
+        Raises:
+            ProtocolError, InvalidRequest, AudioError: the client's fault.
+            TimeoutError: the upload does not go on.
+            ClientDisconnect: the client left; all work has stopped.
+        """
+        info = self._service.info
+        assert info is not None, "a service without a model refuses"
+        options = parse_options(query_of(self._request))
+        check_language(options, info)
+        await self._receive(file)
+        await race(self._transcribe(file, options), _watch(self._request))
+        body = write_response(
+            self._transcripts,
+            options,
+            describe_model(self._request_id, info),
+            sha256=self._sha256.hexdigest(),
+            created=timestamp(),
+            duration=self._duration,
+        )
+        return JSONResponse(body, headers={"dg-request-id": self._request_id})
+
+    async def _receive(self, file: IO[bytes]) -> None:
+        start, num_bytes = b"", 0
+        stream = aiter(self._request.stream())
+        while True:
+            async with asyncio.timeout(STALL_TIMEOUT_S):
+                chunk = await anext(stream, None)
+            if chunk is None:
+                break
+            num_bytes += len(chunk)
+            if num_bytes > MAX_UPLOAD_BYTES:
+                raise ProtocolError(
+                    "too_large", f"expected an upload of at most {MAX_UPLOAD_BYTES} bytes"
+                )
+            start = start or chunk
+            self._sha256.update(chunk)
+            await asyncio.to_thread(file.write, chunk)
+        if not num_bytes:
+            raise ProtocolError("no_audio", "expected audio, got an empty body")
+        if _is_link(self._request.headers.get("content-type", ""), start):
+            raise ProtocolError(
+                "unsupported", "url: files are not fetched here; send the file as the body"
+            )
+
+    async def _transcribe(self, file: IO[bytes], options: ListenOptions) -> None:
+        raw, num_channels = _raw_format(options), 1
+        while len(self._transcripts) < num_channels:
+            file.seek(0)
+            channel = None if options.mixes_channels else len(self._transcripts)
+            recording = Recording(file, raw, channel=channel)
+            transcript = Transcript()
+            self._transcripts.append(transcript)
+            async with (
+                contextlib.aclosing(recording.blocks()) as blocks,
+                self._service.recording(blocks, options.settings) as windows,
+            ):
+                async for window in windows:
+                    transcript.add(window)
+            num_channels = 1 if options.mixes_channels else recording.num_channels
+            self._duration = max(self._duration, recording.duration)
+
+
+def _raw_format(options: ListenOptions) -> RawFormat | None:
+    """Give what the file is, where it has no container.
+
+    Raises:
+        ProtocolError: packets without lengths cannot be told apart in a file.
+    """
+    if options.audio_format is None:
+        if not options.is_container:
+            raise ProtocolError("unsupported", "encoding: expected ogg-opus for a file, got opus")
+        return None
+    raw = options.audio_format
+    return RawFormat(RAW_ENCODINGS[raw.encoding], raw.sample_rate, raw.channels)
+
+
+def _is_link(content_type: str, start: bytes) -> bool:
+    """Say whether a body names a file instead of being one: `{"url": ...}`."""
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        return False
+    try:
+        return isinstance(json.loads(start), dict)
+    except (ValueError, RecursionError):
+        return start.lstrip().startswith(b"{")
+
+
+async def _watch(request: Request) -> None:
+    """Raise when the client leaves, so that the work for it stops."""
+    while True:
+        if (await request.receive())["type"] == "http.disconnect":
+            raise ClientDisconnect
