@@ -92,6 +92,10 @@ class LiveSession:
         """Segments closed so far, on all channels."""
         return sum(channel.session.num_segments for channel in self._channels)
 
+    def opened_at(self, channel: int = 0) -> int | None:
+        """Say where the segment that is open now began; its SpeechStarted may be still to come."""
+        return self._channels[channel].session.opened_at
+
     async def feed(self, data: bytes, channel: int | None = None) -> None:
         """Take a packet; waits while the sound is too far ahead of its transcription.
 

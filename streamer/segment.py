@@ -68,6 +68,7 @@ class Segmenter:
     def __init__(self, settings: SessionSettings) -> None:
         self.settings = settings  # may be replaced at any time
         self.is_open = False  # a segment is
+        self.opened_at = 0  # where the open segment began
         self._is_resting = False  # an open segment waits for speech to go on
         self._recent: deque[bool] = deque(maxlen=ONSET_FRAMES)  # verdicts outside speech
         self._floor = 0  # end of the last window: sound before it is never used again
@@ -108,6 +109,7 @@ class Segmenter:
             onset = self._end - (len(self._recent) - self._recent.index(True)) * FRAME
             start = max(onset - self.settings.pre_roll, self._floor)
             mark = Resumed(start) if self._is_resting else Opened(start)
+            self.opened_at = self.opened_at if self._is_resting else start
             self.is_open, self._is_resting, self._pause_end = True, False, None
             self._voiced_end, self._next_step = self._end, onset + STEP
             self._recent.clear()

@@ -11,11 +11,33 @@ from starlette.middleware import Middleware
 from engine.api import Engine
 from streamer.config import ServerConfig
 from streamer.gate import Gate
-from streamer.routes import deepgram, health, operations, page, stream, twilio
+from streamer.routes import (
+    deepgram,
+    deepgram_file,
+    health,
+    openai_realtime,
+    openai_rest,
+    operations,
+    page,
+    stream,
+    twilio,
+    whisperlive,
+)
 from streamer.service import Service
 
 # each has routes(service); the page takes every other path and stands last
-PROTOCOLS = (health, operations, stream, deepgram, twilio, page)
+PROTOCOLS = (
+    health,
+    operations,
+    stream,
+    deepgram,
+    deepgram_file,
+    twilio,
+    whisperlive,
+    openai_rest,
+    openai_realtime,
+    page,
+)
 
 
 def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starlette:

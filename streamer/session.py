@@ -89,6 +89,11 @@ class Session:
         return self._buffer.end - max(self._buffer.start, self._decoded_end)
 
     @property
+    def opened_at(self) -> int | None:
+        """Where the segment that is open now began; None while there is none."""
+        return self._segmenter.opened_at if self._segmenter.is_open else None
+
+    @property
     def num_segments(self) -> int:
         """Segments closed so far."""
         return self._segment
