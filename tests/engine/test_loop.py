@@ -1,0 +1,202 @@
+"""The step loop around a runner without a model: who is answered, and that nothing leaks."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence as Rows
+
+import numpy as np
+import pytest
+
+from engine.api import (
+    EngineBusy,
+    EngineError,
+    Hypothesis,
+    Samples,
+    StreamLost,
+    StreamOptions,
+    Window,
+)
+from engine.extent import Extent
+from engine.language import StreamLanguage
+from engine.loop import Loop
+from engine.pages import PagePool
+from engine.request import Outcome, Request, StreamState
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+
+
+class FakeRunner:
+    """Says as many tokens as the window has seconds; fails on request."""
+
+    def __init__(self) -> None:
+        self.failing: set[int] = set()
+        self.held: set[int] = set()
+
+    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
+        assert len(sequences) == len(audio)
+        self.held |= {sequence.id for sequence in sequences}
+
+    def step(self, sequences: Rows[Sequence]) -> None:
+        for sequence in sequences:
+            assert sequence.self_pages and sequence.cross_pages
+            if sequence.id in self.failing:
+                raise RuntimeError("a kernel failed")
+            sequence.tokens.append(len(sequence.tokens))
+            sequence.is_ended = len(sequence.tokens) == sequence.max_tokens
+
+    def forget(self, sequence: Sequence) -> None:
+        self.held.discard(sequence.id)
+
+
+class Setup:
+    def __init__(self, max_waiting: int = 50) -> None:
+        self.pools = (PagePool(20, 16), PagePool(60, 50))
+        self.runner = FakeRunner()
+        scheduler = Scheduler(
+            *self.pools,
+            max_batch=8,
+            max_encode_batch=4,
+            max_encode_positions=1500,
+            max_waiting=max_waiting,
+        )
+        self.loop = Loop(scheduler, self.runner, self.settle)
+        self.outcomes: dict[int, Outcome] = {}
+
+    def settle(self, request: Request) -> bool:
+        window, tokens = request.window, tuple(request.sequence.tokens)
+        request.on_done(Hypothesis(window.start, window.end, (), "en", 1.0, tokens=tokens))
+        return True
+
+    def request(self, id: int, stream_id: int | None = None, num_tokens: int = 3) -> Request:
+        def on_done(outcome: Outcome) -> None:
+            assert id not in self.outcomes, "answered twice"
+            self.outcomes[id] = outcome
+
+        stream_id = id if stream_id is None else stream_id
+        state = StreamState(stream_id, StreamOptions(), StreamLanguage("en"))
+        sequence = Sequence(id, stream_id, False, 0.0, Extent(200), [0], num_tokens, 0)
+        return Request(state, Window(0, np.zeros(16_000, np.float32)), sequence, on_done)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.runner.held and all(p.num_free == p.num_pages for p in self.pools)
+
+    def run(self, turns: int) -> None:
+        for _ in range(turns):
+            self.loop.turn()
+
+
+def test_a_window_is_encoded_then_decoded_to_its_end() -> None:
+    setup = Setup()
+    setup.loop.submit(setup.request(1))
+    setup.run(4)
+    outcome = setup.outcomes[1]
+    assert isinstance(outcome, Hypothesis) and outcome.tokens == (0, 1, 2)
+    assert setup.is_empty
+
+
+def test_an_aborted_window_is_never_answered_and_frees_all() -> None:
+    for turns in range(4):
+        setup = Setup()
+        request = setup.request(1)
+        setup.loop.submit(request)
+        setup.run(turns)
+        setup.loop.abort(request)
+        setup.loop.abort(request)
+        setup.run(3)
+        assert not setup.outcomes and setup.is_empty
+
+
+def test_aborting_what_is_done_does_nothing() -> None:
+    setup = Setup()
+    request = setup.request(1)
+    setup.loop.submit(request)
+    setup.run(6)
+    setup.loop.abort(request)
+    setup.run(2)
+    assert isinstance(setup.outcomes[1], Hypothesis)
+
+
+def test_a_replaced_window_is_answered() -> None:
+    setup = Setup()
+    setup.loop.submit(setup.request(1, stream_id=5))
+    setup.run(2)
+    setup.loop.submit(setup.request(2, stream_id=5))
+    setup.run(6)
+    assert isinstance(setup.outcomes[1], EngineBusy)
+    assert isinstance(setup.outcomes[2], Hypothesis)
+    assert setup.is_empty
+
+
+def test_who_is_refused_hears_of_it() -> None:
+    setup = Setup(max_waiting=2)
+    for id in range(3):
+        setup.loop.submit(setup.request(id))
+    setup.run(1)
+    assert isinstance(setup.outcomes[2], EngineBusy)
+    setup.run(8)
+    assert isinstance(setup.outcomes[0], Hypothesis) and isinstance(setup.outcomes[1], Hypothesis)
+
+
+def test_a_bug_costs_only_those_that_met_it(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup()
+    setup.runner.failing.add(1)
+    setup.loop.submit(setup.request(1))
+    setup.run(2)
+    assert isinstance(setup.outcomes[1], StreamLost)
+    assert "a kernel failed" in caplog.text
+    assert "kernel" not in str(setup.outcomes[1])
+    setup.loop.submit(setup.request(2))
+    setup.run(5)
+    assert isinstance(setup.outcomes[2], Hypothesis) and setup.is_empty
+
+
+def test_closing_answers_what_is_left() -> None:
+    setup = Setup()
+    setup.loop.submit(setup.request(1, num_tokens=10_000_000))
+    setup.loop.start()
+    setup.loop.close()
+    assert isinstance(setup.outcomes[1], StreamLost)
+    with pytest.raises(StreamLost):
+        setup.loop.submit(setup.request(2))
+
+
+def test_the_thread_sleeps_and_wakes() -> None:
+    setup = Setup()
+    setup.loop.start()
+    done = threading.Event()
+    request = setup.request(1)
+    answer = request.on_done
+
+    def on_done(outcome: Outcome) -> None:
+        answer(outcome)
+        done.set()
+
+    request.on_done = on_done
+    setup.loop.submit(request)
+    assert done.wait(10)
+    setup.loop.close()
+
+
+def test_a_thousand_random_requests_leave_nothing_behind() -> None:
+    rng = random.Random(5)
+    setup = Setup(max_waiting=12)
+    requests: list[Request] = []
+    for id in range(1000):
+        request = setup.request(id, stream_id=rng.randrange(25), num_tokens=rng.randint(1, 12))
+        if rng.random() < 0.02:
+            setup.runner.failing.add(id)
+        setup.loop.submit(request)
+        requests.append(request)
+        if rng.random() < 0.3:
+            setup.loop.abort(rng.choice(requests))
+        setup.run(rng.randrange(3))
+    for request in requests[-60:]:
+        setup.loop.abort(request)
+    setup.run(100)
+    assert setup.is_empty
+    kinds = {type(outcome) for outcome in setup.outcomes.values()}
+    assert kinds == {Hypothesis, EngineBusy, StreamLost}
+    assert all(isinstance(o, Hypothesis | EngineError) for o in setup.outcomes.values())
