@@ -7,9 +7,10 @@ seam an engine may be a thread, another process or another machine; the streamer
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -158,3 +159,23 @@ class Engine(Protocol):
             EngineBusy: the engine serves as many streams as it can.
         """
         ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """An engine that counts what it does; not every one has to."""
+
+    def counters(self) -> Mapping[str, float]:
+        """Give the counters by name; those that only grow end in `_total`."""
+        ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """An engine that may be away for a while, because its process is started anew."""
+
+    @property
+    def is_up(self) -> bool: ...
+
+    @property
+    def num_restarts(self) -> int: ...

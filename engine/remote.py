@@ -1,0 +1,363 @@
+"""An engine in a process of its own: started, watched, and started anew when it dies or hangs.
+
+What is lost with the process ends with StreamLost, and its callers decode again from their own
+buffers. A thread owns the process; the event loop never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from engine.api import EngineBusy, Hypothesis, ModelInfo, StreamLost, StreamOptions, Window
+from engine.wire import (
+    Cancel,
+    Close,
+    Counted,
+    Decode,
+    Decoded,
+    Failed,
+    Load,
+    Loaded,
+    Logged,
+    Open,
+    Opened,
+    Order,
+    Recipe,
+    Report,
+    Unpacker,
+    pack,
+)
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 2**20
+BUFFER_BYTES = 4 * 2**20  # of the socket: some windows, so that writing seldom waits
+TICK_S = 0.5  # between two looks whether the process hangs
+RETRY_S = 0.5  # before a process that died at once is started again; doubled each time
+MAX_RETRY_S = 30.0
+STABLE_S = 60.0  # a process that lived this long died of something new
+EXIT_S = 2.0  # that a process gets to end by itself
+POLL_S = 0.05  # between two tries to open a stream while no process is up
+WAIT_UP_S = 120.0  # that a stream waits for the process to be back
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request on its way, and the loop that waits for it."""
+
+    future: asyncio.Future[Hypothesis | None]
+    loop: asyncio.AbstractEventLoop
+    sent_at: float  # time.monotonic()
+
+
+class RemoteEngine:
+    """Implements `engine.api.Engine` over a process that runs another one."""
+
+    def __init__(self, recipe: Recipe, *, hang_s: float = 30.0) -> None:
+        """Prepare; `start` starts the process.
+
+        Args:
+            recipe: makes the engine in its process.
+            hang_s: a process that answers nothing for so long, with requests waiting, is killed.
+        """
+        self._recipe = recipe
+        self._hang_s = hang_s
+        self._info: ModelInfo | None = None
+        self._failure: Exception | None = None  # of the first load
+        self._counters: Mapping[str, float] = {}
+        self._num_restarts = 0
+        self._ids = itertools.count()
+        self._lock = threading.Lock()  # over the three below; held for moments
+        self._pending: dict[int, _Pending] = {}  # opens and decodes that wait
+        self._generation = 0  # counts processes; streams of an older one are lost
+        self._outbox: queue.SimpleQueue[bytes | None] | None = None  # None: no process is up
+        self._answered_at = time.monotonic()
+        self._settled = threading.Event()  # the first load is over
+        self._is_closing = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._supervise, name="engine process", daemon=True)
+
+    @property
+    def info(self) -> ModelInfo:
+        assert self._info is not None, "started"
+        return self._info
+
+    @property
+    def is_up(self) -> bool:
+        return self._outbox is not None
+
+    @property
+    def num_restarts(self) -> int:
+        return self._num_restarts
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the process that runs now."""
+        return self._process.pid if self._process is not None else None
+
+    def counters(self) -> Mapping[str, float]:
+        return self._counters
+
+    def start(self) -> None:
+        """Start the process and wait until its engine is loaded.
+
+        Raises:
+            Exception: what the recipe raised.
+        """
+        self._thread.start()
+        self._settled.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """End the process. Requests that wait end with StreamLost."""
+        self._is_closing.set()
+        process = self._process
+        if process is not None:
+            self._hang_up()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @asynccontextmanager
+    async def stream(self, options: StreamOptions) -> AsyncIterator[RemoteStream]:
+        stream = await self._open(options)
+        try:
+            yield stream
+        finally:
+            self._tell(Close(stream.identity), stream.generation)
+
+    async def decode(self, stream: RemoteStream, window: Window) -> Hypothesis:
+        """Decode a window of a stream; cancelling it aborts the decode there."""
+        request = next(self._ids)
+        order = Decode(request, stream.identity, window)
+        try:
+            outcome = await self._ask(request, order, stream.generation)
+        except asyncio.CancelledError:
+            self._tell(Cancel(request), stream.generation)
+            raise
+        assert outcome is not None, "a decode is answered with a text"
+        return outcome
+
+    async def _open(self, options: StreamOptions) -> RemoteStream:
+        deadline = time.monotonic() + WAIT_UP_S
+        while not self._is_closing.is_set() and time.monotonic() < deadline:
+            identity, generation = next(self._ids), self._generation
+            try:
+                await self._ask(identity, Open(identity, options), generation)
+            except StreamLost:
+                await asyncio.sleep(POLL_S)
+            except asyncio.CancelledError:
+                self._tell(Close(identity), generation)
+                raise
+            else:
+                return RemoteStream(self, identity, generation)
+        raise EngineBusy("the engine is being started anew")
+
+    async def _ask(self, identity: int, order: Order, generation: int) -> Hypothesis | None:
+        loop = asyncio.get_running_loop()
+        pending = _Pending(loop.create_future(), loop, time.monotonic())
+        data = pack(order)
+        with self._lock:
+            if self._outbox is None or generation != self._generation:
+                raise StreamLost("the engine was started anew")
+            self._pending[identity] = pending
+            self._outbox.put(data)
+        try:
+            return await pending.future
+        finally:
+            with self._lock:
+                self._pending.pop(identity, None)
+
+    def _tell(self, order: Order, generation: int) -> None:
+        with self._lock:
+            if self._outbox is not None and generation == self._generation:
+                self._outbox.put(pack(order))
+
+    # --- the thread that owns the process --------------------------------------------------------
+
+    def _supervise(self) -> None:
+        retry_s = RETRY_S
+        while not self._is_closing.is_set():
+            started_at = time.monotonic()
+            self._run_process()
+            if not self._settled.is_set():
+                self._failure = self._failure or RuntimeError("the engine's process ended at once")
+                self._settled.set()
+            if self._failure is not None or self._is_closing.is_set():
+                return
+            self._num_restarts += 1
+            retry_s = RETRY_S if time.monotonic() - started_at > STABLE_S else retry_s
+            logger.error("the engine's process is gone; a new one follows in %.1f s", retry_s)
+            self._is_closing.wait(retry_s)
+            retry_s = min(2 * retry_s, MAX_RETRY_S)
+
+    def _run_process(self) -> None:
+        """Start a process and serve it until it is gone."""
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        with ours, theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "engine.worker", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+            )
+            self._process = process
+            theirs.close()
+            outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+            outbox.put(pack(Load(self._recipe, logging.getLogger().getEffectiveLevel())))
+            writer = threading.Thread(
+                target=_write, args=(ours, outbox), name="engine writer", daemon=True
+            )
+            writer.start()
+            try:
+                self._read(ours, outbox)
+                if not self._is_closing.is_set() and self._hangs():
+                    logger.error("the engine answers nothing for %.1f s; killed", self._hang_s)
+                    process.kill()
+            except OSError as error:
+                logger.debug("the engine's socket broke: %s", error)
+            finally:
+                self._lose_all()
+                outbox.put(None)
+                _end(process)
+                writer.join()
+                self._process = None
+
+    def _read(self, ours: socket.socket, outbox: queue.SimpleQueue[bytes | None]) -> None:
+        unpacker = Unpacker()
+        ours.settimeout(TICK_S)
+        while True:
+            try:
+                data = ours.recv(READ_BYTES)
+            except TimeoutError:
+                if self._is_closing.is_set() or self._hangs():
+                    return
+                continue
+            if not data:
+                return
+            for report in unpacker.receive(data):
+                self._take(report, outbox)  # type: ignore[arg-type]
+            if self._is_closing.is_set() or self._hangs():
+                return
+
+    def _take(self, report: Report, outbox: queue.SimpleQueue[bytes | None]) -> None:
+        match report:
+            case Loaded(info):
+                with self._lock:
+                    self._generation += 1
+                    self._info = info
+                    self._answered_at = time.monotonic()
+                    self._outbox = outbox
+                self._settled.set()
+            case Failed(error):
+                logger.error("the engine could not be loaded: %s", error)
+                if not self._settled.is_set():
+                    self._failure = error
+            case Opened(stream, error):
+                self._answer(stream, error)
+            case Decoded(request, outcome):
+                self._answer(request, outcome)
+            case Logged(level, name, text):
+                logging.getLogger(name).log(level, "%s", text)
+            case Counted(counters):
+                self._counters = counters
+
+    def _answer(self, identity: int, outcome: Hypothesis | Exception | None) -> None:
+        self._answered_at = time.monotonic()
+        with self._lock:
+            pending = self._pending.pop(identity, None)
+        if pending is not None:
+            _resolve(pending, outcome)
+
+    def _hangs(self) -> bool:
+        with self._lock:
+            if self._outbox is None or not self._pending:
+                return False
+            oldest = min(pending.sent_at for pending in self._pending.values())
+        return time.monotonic() - max(oldest, self._answered_at) > self._hang_s
+
+    def _lose_all(self) -> None:
+        with self._lock:
+            self._outbox = None
+            lost, self._pending = self._pending, {}
+        for pending in lost.values():
+            _resolve(pending, StreamLost("the engine's process is gone"))
+
+    def _hang_up(self) -> None:
+        with self._lock:
+            if self._outbox is not None:
+                self._outbox.put(None)
+
+
+class RemoteStream:
+    """Implements `engine.api.Stream`."""
+
+    def __init__(self, engine: RemoteEngine, identity: int, generation: int) -> None:
+        self.identity = identity
+        self.generation = generation  # of the process that holds it
+        self._engine = engine
+
+    async def decode(self, window: Window) -> Hypothesis:
+        return await self._engine.decode(self, window)
+
+
+def start_engine(recipe: Recipe, *, hang_s: float = 30.0) -> RemoteEngine:
+    """Start an engine in its own process. Blocks until it is loaded; `close` the result.
+
+    Raises:
+        Exception: what the recipe raised.
+    """
+    engine = RemoteEngine(recipe, hang_s=hang_s)
+    engine.start()
+    return engine
+
+
+def _resolve(pending: _Pending, outcome: Hypothesis | Exception | None) -> None:
+    def settle() -> None:
+        if pending.future.done():  # cancelled meanwhile
+            return
+        if isinstance(outcome, Exception):
+            pending.future.set_exception(outcome)
+        else:
+            pending.future.set_result(outcome)
+
+    try:
+        pending.loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        logger.debug("an answer came after its loop was closed")
+
+
+def _write(ours: socket.socket, outbox: queue.SimpleQueue[bytes | None]) -> None:
+    """Send what is put into the outbox; None ends it, and tells the process that we are gone."""
+    try:
+        while (data := outbox.get()) is not None:
+            view = memoryview(data)
+            while view:
+                try:
+                    view = view[ours.send(view) :]
+                except TimeoutError:
+                    continue
+        ours.shutdown(socket.SHUT_WR)
+    except OSError as error:
+        logger.debug("cannot write to the engine: %s", error)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a process end by itself, or kill it."""
+    try:
+        process.wait(EXIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

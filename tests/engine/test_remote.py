@@ -1,0 +1,163 @@
+"""An engine in another process gives what a local one gives, and its death loses no caller."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from engine.api import EngineBusy, InvalidRequest, StreamLost, StreamOptions, Window
+from engine.remote import RemoteEngine, start_engine
+from engine.wire import MAX_FRAME_BYTES, Close, Recipe, Unpacker, pack
+from tests.engine.echo_engine import EchoEngine
+
+GERMAN = StreamOptions(language="de")
+
+
+def recipe(name: str = "echo") -> Recipe:
+    return Recipe("tests.engine.echo_engine", "make", name)
+
+
+@pytest.fixture
+def engine() -> Iterator[RemoteEngine]:
+    remote = start_engine(recipe(), hang_s=1.5)
+    yield remote
+    remote.close()
+    assert remote.process_id is None
+
+
+def window(prompt: str = "", seconds: float = 1.0) -> Window:
+    audio = np.linspace(0, 1, int(16_000 * seconds), dtype=np.float32)
+    return Window(start=800, audio=audio, prompt=prompt)
+
+
+async def test_a_remote_engine_gives_what_a_local_one_gives(engine: RemoteEngine) -> None:
+    local = EchoEngine("echo")
+    assert engine.info == local.info
+    async with engine.stream(GERMAN) as there, local.stream(GERMAN) as here:
+        for seconds in (0.01, 1.0, 30.0):
+            asked = window("names", seconds)
+            assert await there.decode(asked) == await here.decode(asked)
+
+
+async def test_errors_arrive_as_what_they_are(engine: RemoteEngine) -> None:
+    with pytest.raises(InvalidRequest, match="got xx"):
+        async with engine.stream(StreamOptions(language="xx")):
+            pass
+    async with engine.stream(GERMAN) as stream:
+        with pytest.raises(EngineBusy, match="no room"):
+            await stream.decode(window("busy"))
+        with pytest.raises(RuntimeError, match="KeyError in the engine's process"):
+            await stream.decode(window("bug"))
+        assert (await stream.decode(window())).text.startswith(" de")
+
+
+async def test_many_streams_are_served_side_by_side(engine: RemoteEngine) -> None:
+    async def ask(number: int) -> str:
+        async with engine.stream(GERMAN) as stream:
+            return (await stream.decode(window(f"sleep 0.2 {number}"))).text
+
+    start = time.monotonic()
+    texts = await asyncio.gather(*(ask(number) for number in range(50)))
+    assert all(f" {number} " in text for number, text in enumerate(texts))
+    assert time.monotonic() - start < 5
+
+
+async def test_a_cancelled_decode_stops_there_and_streams_are_closed(engine: RemoteEngine) -> None:
+    async with engine.stream(GERMAN) as stream:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await stream.decode(window("sleep 60"))
+        assert (await stream.decode(window())).start == 800
+    while engine.counters() != {"streams": 0, "cancelled_total": 1}:
+        await asyncio.sleep(0.05)
+
+
+async def test_a_killed_process_is_started_anew_and_its_streams_are_lost(
+    engine: RemoteEngine,
+) -> None:
+    async with engine.stream(GERMAN) as stream:
+        waiting = asyncio.create_task(stream.decode(window("sleep 60")))
+        await asyncio.sleep(0.2)
+        assert engine.process_id is not None
+        os.kill(engine.process_id, signal.SIGKILL)
+        with pytest.raises(StreamLost):
+            await waiting
+        with pytest.raises(StreamLost):
+            await stream.decode(window())
+        # who opens a stream meanwhile waits for the new process
+        async with engine.stream(GERMAN) as another:
+            assert (await another.decode(window())).text.startswith(" de")
+        with pytest.raises(StreamLost):
+            await stream.decode(window())
+    assert engine.num_restarts == 1 and engine.is_up
+
+
+async def test_a_request_that_kills_the_process_costs_the_others_one_retry(
+    engine: RemoteEngine,
+) -> None:
+    async with engine.stream(GERMAN) as good, engine.stream(GERMAN) as bad:
+        waiting = asyncio.create_task(good.decode(window("sleep 60")))
+        with pytest.raises(StreamLost):
+            await bad.decode(window("die"))
+        with pytest.raises(StreamLost):
+            await waiting
+    async with engine.stream(GERMAN) as stream:
+        await stream.decode(window())
+
+
+async def test_a_process_that_hangs_is_killed(engine: RemoteEngine) -> None:
+    hung = engine.process_id
+    async with engine.stream(GERMAN) as stream:
+        start = time.monotonic()
+        with pytest.raises(StreamLost):
+            await stream.decode(window("hang"))
+        assert 1.0 < time.monotonic() - start < 4.0
+    async with engine.stream(GERMAN) as stream:
+        await stream.decode(window())
+    assert engine.process_id != hung
+
+
+async def test_an_idle_process_does_not_count_as_hung(engine: RemoteEngine) -> None:
+    await asyncio.sleep(2.5)
+    assert engine.num_restarts == 0 and engine.is_up
+
+
+def test_an_engine_that_cannot_be_made_says_why() -> None:
+    with pytest.raises(ValueError, match="got a broken one"):
+        start_engine(recipe("broken"))
+
+
+def test_closing_while_the_process_hangs_does_not_wait_for_it() -> None:
+    remote = start_engine(recipe(), hang_s=60)
+
+    async def hang() -> None:
+        async with remote.stream(GERMAN) as stream:
+            asking = asyncio.create_task(stream.decode(window("hang")))
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(remote.close)
+            with pytest.raises(StreamLost):
+                await asking
+
+    start = time.monotonic()
+    asyncio.run(hang())
+    assert time.monotonic() - start < 8
+
+
+def test_frames_may_be_cut_anywhere() -> None:
+    data = pack(Close(1)) + pack(Close(2))
+    for size in (1, 3, len(data)):
+        unpacker, found = Unpacker(), []
+        for start in range(0, len(data), size):
+            found += unpacker.receive(data[start : start + size])
+        assert found == [Close(1), Close(2)]
+
+
+def test_a_frame_beyond_the_limit_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        list(Unpacker().receive((MAX_FRAME_BYTES + 1).to_bytes(4, "little")))
