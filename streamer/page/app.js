@@ -43,8 +43,9 @@ async function start() {
   enter("opening", "Waiting for the microphone");
   microphone = new Microphone(
     (packet) => {
+      if (!session) return;
+      session.send(packet);
       recordedBytes += packet.byteLength;
-      session?.send(packet);
       find("clock").textContent = clock(recordedBytes / 2 / microphone.sampleRate);
     },
     () => {

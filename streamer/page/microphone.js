@@ -46,11 +46,8 @@ export class Microphone {
       this.close();
       throw new MicrophoneError(`The microphone could not be started (${error.name}).`);
     }
+    this.sampleRate = this.context.sampleRate;
     for (const track of this.stream.getTracks()) track.addEventListener("ended", () => this.onLost());
-  }
-
-  get sampleRate() {
-    return this.context.sampleRate;
   }
 
   /** Copy the newest samples, -1 to 1, into the array. */
@@ -60,6 +57,7 @@ export class Microphone {
   }
 
   close() {
+    this.onPacket = () => {}; // packets on their way come after the last one that counts
     for (const track of this.stream?.getTracks() ?? []) track.stop();
     this.context?.close();
     this.analyser = this.context = this.stream = undefined;
