@@ -17,6 +17,7 @@ from engine.api import SAMPLE_RATE, Task, Word
 from streamer import events, strict
 from streamer.audio import AudioFormat
 from streamer.protocol import ProtocolError, parse_object
+from streamer.seam import follow
 from streamer.settings import SessionSettings
 
 END_OF_AUDIO = b"END_OF_AUDIO"
@@ -120,12 +121,13 @@ class SegmentsWriter:
         self._end = 0  # samples; of the last completed segment
         self._shown = ""  # text of the incomplete segment that the client saw last
         self._language = ""  # as told to the client
+        self._text = ""  # of the last completed segment
 
     def translate(self, event: events.Event) -> list[str]:
         """Give the messages for an event."""
         match event:
             case events.Partial():
-                text = event.settled + event.volatile
+                text = follow(self._text, event.settled + event.volatile)
                 if not text.strip():
                     return []
                 messages = self._name_language(event.language, None)
@@ -143,13 +145,14 @@ class SegmentsWriter:
     def _complete(self, event: events.Final) -> list[str]:
         messages = self._name_language(event.language, event.language_probability)
         start, end = self._clamp(event.start, event.end)
-        if self._shown != event.text:
+        text = follow(self._text, event.text)
+        if self._shown != text:
             # The reference client adds the incomplete segment that it saw last to its subtitles,
             # unless the last completed one has the same text: so it must have seen this text.
-            messages.append(self._update(self._open(event.text, event.start, event.end)))
+            messages.append(self._update(self._open(text, event.start, event.end)))
         words = _words(event.words, start) if self._with_words else None
-        self._completed.append(_segment(event.text, start, end, completed=True, words=words))
-        self._end, self._shown = end, ""
+        self._completed.append(_segment(text, start, end, completed=True, words=words))
+        self._end, self._shown, self._text = end, "", text
         messages.append(self._update(None))
         return messages
 

@@ -123,16 +123,16 @@ def test_the_open_segment_comes_after_the_completed_ones() -> None:
     assert language == {"uid": "u1", "language": "en", "language_prob": 1.0}
     assert update == {
         "uid": "u1",
-        "segments": [{"start": "0.300", "end": "1.000", "text": " Hel", "completed": False}],
+        "segments": [{"start": "0.300", "end": "1.000", "text": "Hel", "completed": False}],
     }
     seen, completed = shown(w.translate(final(" Hello.", 0.3, 1.5)))
     assert [s["completed"] for s in seen["segments"]] == [False]
-    assert seen["segments"][0]["text"] == " Hello.", "seen open before it is completed"
+    assert seen["segments"][0]["text"] == "Hello.", "seen open before it is completed"
     assert completed["segments"] == [
-        {"start": "0.300", "end": "1.500", "text": " Hello.", "completed": True}
+        {"start": "0.300", "end": "1.500", "text": "Hello.", "completed": True}
     ]
     (update,) = shown(w.translate(partial(" You", 1.2, 2.0)))
-    assert [s["text"] for s in update["segments"]] == [" Hello.", " You"]
+    assert [s["text"] for s in update["segments"]] == ["Hello.", " You"]
     assert update["segments"][1]["start"] == "1.500", "clients drop what starts before the last end"
 
 
