@@ -16,7 +16,7 @@ from streamer.speech import FRAME
 ONSET_FRAMES = 5  # speech has begun when ONSET_VOICED of these are voiced
 ONSET_VOICED = 3
 BREAK_FRAMES = 2  # voiced frames in a row that end a pause; one alone is a click or a breath
-PAUSE = 10 * FRAME  # 0.3 s of silence: the sentence may be over, so decode what would be its Final
+PAUSE = 9 * FRAME  # 0.29 s of silence: the sentence may be over, so decode what would be its Final
 REST = SAMPLE_RATE  # 1 s of silence: what follows, if the segment is still open, is a new window
 STEP = 9_600  # 0.6 s of sound between two decodes that count for settling
 

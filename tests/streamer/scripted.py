@@ -26,8 +26,6 @@ from engine.api import (
     Word,
 )
 
-NAMES = "zero one two three four five six seven eight nine ten eleven twelve".split()
-
 
 @dataclass(frozen=True)
 class Timeline:
@@ -59,7 +57,7 @@ def timeline(
     position = len(pieces[0])
     for length, pause_s in zip(sentences, pauses_s, strict=True):
         for index in range(length):
-            sound = _vowel(word_s, 110 + 7 * (len(words) % 5))
+            sound = _word(word_s, rng)
             stop = "." if stops and index == length - 1 else ""
             name = f" {'W' if index == 0 else 'w'}{len(words)}{stop}"
             words.append(Word(name, position, position + len(sound), 0.9))
@@ -73,16 +71,26 @@ def _room(rng: np.random.Generator, seconds: float) -> Samples:
     return (1e-4 * rng.standard_normal(int(seconds * SAMPLE_RATE))).astype(np.float32)
 
 
-def _vowel(seconds: float, pitch: float) -> Samples:
-    """A buzz with two formants, which webrtcvad takes for a voice."""
+# first three formants, Hz; each word glides from one of these to another
+_FORMANTS = np.array([(700, 1200, 2500), (400, 2000, 2700), (500, 900, 2400), (300, 2200, 3000)])
+
+
+def _word(seconds: float, rng: np.random.Generator) -> Samples:
+    """Two syllables of gliding pitch and formants, which the speech detector takes for a voice."""
     t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
-    sound = np.zeros_like(t)
-    for harmonic in range(1, int(3500 / pitch)):
-        f = harmonic * pitch
-        gain = np.exp(-(((f - 650) / 250) ** 2)) + 0.5 * np.exp(-(((f - 1700) / 350) ** 2))
-        sound += (gain + 0.02) * np.sin(2 * np.pi * f * t + harmonic)
+    u = t / seconds
+    pitch = rng.uniform(142, 155) + rng.uniform(-41, 41) * np.sin(np.pi * u)
+    phase = 2 * np.pi * np.cumsum(pitch) / SAMPLE_RATE
+    here, there = rng.permutation(_FORMANTS)[:2] * rng.uniform(0.9, 1.1)
+    formants = here + (there - here) * u[:, None]
+    sound = 0.005 * rng.standard_normal(len(t))
+    for harmonic in range(1, 30):
+        distance = (harmonic * pitch[:, None] - formants) / np.array([160, 214, 356])
+        gain = 0.01 + (np.exp(-(distance**2)) * np.array([1.0, 0.6, 0.3])).sum(axis=1)
+        sound += gain * np.sin(harmonic * phase) / harmonic
     edge = np.minimum(1.0, np.minimum(t, t[-1] - t) / 0.01)
-    return (0.2 * sound / np.abs(sound).max() * edge).astype(np.float32)
+    loudness = edge * (1 - 0.7 * np.cos(4 * np.pi * u) ** 2)
+    return (0.2 * sound / np.abs(sound).max() * loudness).astype(np.float32)
 
 
 @dataclass
