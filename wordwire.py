@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from engine.api import Engine
     from engine.config import EngineConfig
     from engine.local import LocalEngine
+    from engine.remote import RemoteEngine
+    from streamer.config import ServerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,12 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         from streamer.config import ServerConfig
         from streamer.options import add_options
 
+        parser.add_argument(
+            "--config",
+            metavar="FILE",
+            help="TOML file with any of these options; the command line and WORDWIRE_* count first "
+            "(default: WORDWIRE_CONFIG)",
+        )
         add_options(parser, EngineConfig, "engine")
         add_options(parser, ServerConfig, "service")
     elif name == "transcribe":
@@ -86,26 +94,29 @@ def _serve(arguments: argparse.Namespace) -> int:
     from engine.api import EngineError
     from engine.config import EngineConfig
     from engine.models import ModelError
-    from streamer import options, process, server
+    from streamer import logs, options, process, server
+    from streamer.access import KeyFileError
     from streamer.config import ServerConfig
 
     try:
-        config = options.build(ServerConfig, arguments, os.environ, {})
-        engine_config = options.build(EngineConfig, arguments, os.environ, {})
+        path = arguments.config or os.environ.get("WORDWIRE_CONFIG")
+        table = options.read_file(path) if path else {}
+        options.check_names(table, (ServerConfig, EngineConfig))
+        config = options.build(ServerConfig, arguments, os.environ, table)
+        engine_config = options.build(EngineConfig, arguments, os.environ, table)
     except options.OptionError as error:
         return _refuse(str(error))
-    logging.basicConfig(
-        level=config.log_level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logs.set_up(config.log_level, config.log_format)
     process.quiet_uvicorn()
     try:
         listener = process.listen(config)
     except OSError as error:
         return _refuse(f"cannot listen on {config.host} port {config.port}: {error.strerror}")
-    with listener, _LazyEngine(engine_config) as engine:
-        app = server.create_app(engine.load, config)
+    with listener, _LazyEngine(engine_config, config) as engine:
+        try:
+            app = server.create_app(engine.load, config)
+        except KeyFileError as error:
+            return _refuse(str(error))
         service = app.state.service
         scheme = "https" if config.tls_certificate else "http"
         address = f"[{config.host}]" if ":" in config.host else config.host
@@ -124,16 +135,24 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 class _LazyEngine:
-    """The engine in this process: loaded by the service's thread, closed at the end."""
+    """The engine, in this process or its own: loaded by the service's thread, closed at the end."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, service: ServerConfig) -> None:
         self._config = config
-        self._engine: LocalEngine | None = None
+        self._service = service
+        self._engine: LocalEngine | RemoteEngine | None = None
 
     def load(self) -> Engine:
-        from engine.local import load_engine
+        if self._service.engine_process:
+            from engine.remote import start_engine
+            from engine.wire import Recipe
 
-        self._engine = load_engine(self._config)
+            recipe = Recipe("engine.local", "load_engine", self._config)
+            self._engine = start_engine(recipe, hang_s=self._service.engine_hang_s)
+        else:
+            from engine.local import load_engine
+
+            self._engine = load_engine(self._config)
         return self._engine
 
     def __enter__(self) -> _LazyEngine:

@@ -80,6 +80,17 @@ class ServerConfig:
         1.0, "seconds the engine may take for a final before fewer sessions are let in", "limits"
     )
 
+    engine_process: bool = option(
+        True,
+        "run the engine in a process of its own, which is started anew when it dies",
+        "engine process",
+    )
+    engine_hang_s: float = option(
+        30.0,
+        "seconds without any answer after which such a process is started anew",
+        "engine process",
+    )
+
     resume_grace_s: float = option(
         30.0, "seconds a session waits for its client to come back; 0 for not at all", "resume"
     )
@@ -119,6 +130,7 @@ class ServerConfig:
             "send_timeout_s",
             "request_timeout_s",
             "final_target_s",
+            "engine_hang_s",
         ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,29 @@ def build(
         return config(**values)
     except ValueError as error:
         raise OptionError(str(error)) from None
+
+
+def read_file(path: str) -> dict[str, object]:
+    """Read a TOML file of options. Tables only group them: `[limits]` means nothing.
+
+    Raises:
+        OptionError: it cannot be read, or a name stands in it twice.
+    """
+    try:
+        with open(path, "rb") as file:
+            parsed = tomllib.load(file)
+    except OSError as error:
+        raise OptionError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path}: expected TOML, got {error}") from None
+    flat: dict[str, object] = {}
+    for name, value in parsed.items():
+        entries = value.items() if isinstance(value, dict) else [(name, value)]
+        for option_name, entry in entries:
+            if option_name in flat:
+                raise OptionError(f"{path}: expected each option once, got {option_name} twice")
+            flat[option_name] = entry
+    return flat
 
 
 def check_names(table: Mapping[str, object], configs: Sequence[type[Any]]) -> None:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from streamer.config import ServerConfig
 from streamer.service import Service
+from streamer.transport import guard
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ PEER_TIMEOUT_MS = 60_000
 CLOSE_GRACE_S = 1.0  # for the closing handshakes, after the sessions are done
 
 
-# uvicorn logs these as errors, the second with a traceback; both are the clients' doing, and answered
+# uvicorn logs these as errors, the second with a traceback; both are the clients' doing
 _NOISE = (
     "ASGI callable returned without completing handshake.",  # after a refusal, which is complete
     "Invalid UTF-8 sequence received from client.",
@@ -75,7 +76,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=guard(config.max_connections, config.request_timeout_s),
                 ws="websockets-sansio",
                 ws_max_size=MAX_FRAME_BYTES,
                 ws_ping_interval=PING_INTERVAL_S,
@@ -121,15 +122,22 @@ class Server(uvicorn.Server):
         Unlike uvicorn's own, these are not raised again afterwards: a stop that was asked for is
         no failure.
         """
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        previous = {number: signal.signal(number, self._handle_signal) for number in numbers}
+        handlers = {
+            signal.SIGINT: self._handle_stop,
+            signal.SIGTERM: self._handle_stop,
+            signal.SIGHUP: self._handle_reload,
+        }
+        previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             yield
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
-    def _handle_signal(self, number: int, _frame: object) -> None:
+    def _handle_reload(self, _number: int, _frame: object) -> None:
+        asyncio.get_running_loop().call_soon_threadsafe(self._service.keys.reload)
+
+    def _handle_stop(self, number: int, _frame: object) -> None:
         if self.should_exit:
             # threads may hold the interpreter's exit up, and it was asked for twice
             os._exit(128 + number)
