@@ -111,7 +111,9 @@ class RealtimeConfig:
         self.is_manual = source.turn_detection is None
         self.is_live = transcription.model in LIVE
         self.has_logprobs = LOGPROBS in parsed.include
-        self.settings = _settings(info, transcription, source.turn_detection, self.has_logprobs)
+        settings = _settings(info, transcription, source.turn_detection, self.has_logprobs)
+        # a model that writes after the turn reads it whole: better text for less work
+        self.settings = dataclasses.replace(settings, partials=self.is_live)
 
     def update(self, changes: Mapping[str, Any]) -> RealtimeConfig:
         """Lay the changes of a `session.update` over this session; either shape is understood.
