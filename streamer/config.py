@@ -54,7 +54,9 @@ class ServerConfig:
         30, "requests a minute without a valid key before an address is made to wait", "access"
     )
 
-    max_sessions: int = option(64, "sessions served at once; more are refused with 503", "limits")
+    max_sessions: int = option(
+        64, "sessions served at once, where the machine carries so many", "limits"
+    )
     max_connections: int = option(1024, "open sockets, those without a session included", "limits")
     start_timeout_s: float = option(
         15.0, "seconds a socket may take to send its first message", "limits"
@@ -75,6 +77,9 @@ class ServerConfig:
     )
     request_timeout_s: float = option(
         10.0, "seconds a connection may take to send a request's head", "limits"
+    )
+    calibrate: bool = option(
+        True, "measure at the start how many sessions the machine carries", "limits"
     )
     final_target_s: float = option(
         1.0, "seconds the engine may take for a final before fewer sessions are let in", "limits"

@@ -5,17 +5,19 @@ Nothing here says what was said, nor by whom: labels hold only names that this c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from engine.api import Engine, Measured, Watched
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # seconds; people notice from about 0.2, and give up on captions at a few
 DELAYS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 30.0)
-STEPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 30.0)
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
@@ -52,12 +54,21 @@ class Metrics:
             "closes", "Sockets closed, by WebSocket code and side", ("code", "side")
         )
         self._resumes = self._counter("resumes", "Sessions taken up by a new socket", ("outcome",))
-        self._restarts = self._counter("engine_restarts", "Engine processes started anew")
 
     def watch(self, name: str, meaning: str, read: Callable[[], float]) -> None:
         """Show a value that is read when the metrics are."""
         gauge = Gauge(f"wordwire_{name}", meaning, registry=self.registry)
         gauge.set_function(read)
+
+    def watch_engine(self, engine: Engine) -> None:
+        """Show what an engine counts by itself, where it does."""
+        if isinstance(engine, Measured):
+            self.registry.register(_EngineCounters(engine))
+        if isinstance(engine, Watched):
+            self.watch("engine_up", "Whether the engine's process is there", lambda: engine.is_up)
+            self.watch(
+                "engine_restarts", "Engine processes started anew", lambda: engine.num_restarts
+            )
 
     def session_opened(self) -> None:
         self._sessions.inc()
@@ -98,9 +109,6 @@ class Metrics:
     def resumed(self, outcome: str) -> None:
         self._resumes.labels(outcome).inc()
 
-    def engine_restarted(self) -> None:
-        self._restarts.inc()
-
     def render(self) -> bytes:
         """Write all metrics in the text format."""
         return generate_latest(self.registry)
@@ -127,3 +135,16 @@ class Metrics:
         return Histogram(
             f"wordwire_{name}", meaning, labels, buckets=buckets, registry=self.registry
         )
+
+
+class _EngineCounters(Collector):
+    """The counters of an engine, read when the metrics are."""
+
+    def __init__(self, engine: Measured) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        for name, value in self._engine.counters().items():
+            meaning = f"The engine's own {name.removesuffix('_total').replace('_', ' ')}"
+            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            yield family(f"wordwire_engine_{name}", meaning, value=value)

@@ -26,11 +26,13 @@ from engine.api import (
     ModelInfo,
     Samples,
     StreamOptions,
+    Watched,
     Window,
 )
 from streamer import key_source, offline
 from streamer.access import ApiKey, current_key
 from streamer.audio import AudioFormat
+from streamer.calibration import measure_capacity
 from streamer.config import ServerConfig
 from streamer.limits import Bucket, Capacity
 from streamer.metered import MeteredEngine
@@ -201,6 +203,13 @@ class Service:
             return Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE, "loading", "the model is loading", RETRY_AFTER_S
             )
+        if isinstance(self._engine, Watched) and not self._engine.is_up:
+            return Refusal(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "restarting",
+                "the engine is being started anew",
+                RETRY_AFTER_S,
+            )
         return None
 
     @contextlib.asynccontextmanager
@@ -287,13 +296,16 @@ class Service:
         try:
             engine = await _run_in_daemon(self._load_engine)
             await _warm_up(engine)
+            if self.config.calibrate:
+                self.capacity.calibrate(await measure_capacity(engine))
         except Exception as error:
             # the one place that decides is the composition root; it finds the error here
             self.failure = error
         else:
             self._engine = engine
             self._metered = MeteredEngine(engine, self.metrics, self._note_final)
-            logger.info("ready: %s", engine.info)
+            self.metrics.watch_engine(engine)
+            logger.info("ready: %s, for %d sessions", engine.info, self.capacity.limit)
         self._settled.set()
 
 

@@ -154,7 +154,7 @@ async def running(
     load_engine: Callable[[], Engine] = CountingEngine, config: ServerConfig | None = None
 ) -> AsyncIterator[Running]:
     """Serve on a free port for as long as the context is open."""
-    config = config or ServerConfig(port=0, drain_timeout_s=2.0)
+    config = config or ServerConfig(port=0, drain_timeout_s=2.0, calibrate=False)
     app = create_app(load_engine, config)
     service: Service = app.state.service
     listener = listen(config)
