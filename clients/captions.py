@@ -10,8 +10,9 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Generator
 
-from clients.client import DEFAULT_URL, Stream
+from clients.client import Stream
 from clients.display import Display
+from clients.handshake import DEFAULT_URL
 from streamer.protocol import Error, Final, Partial, ServerMessage, Start
 
 KEY_VARIABLE = "WORDWIRE_API_KEY"
@@ -99,6 +100,15 @@ def show_on(display: Display) -> Callable[[ServerMessage], None]:
                 display.note(f"the server says: {message.message}")
 
     return show
+
+
+def wait_on(display: Display) -> Callable[[str, float], None]:
+    """Make what `connect` calls while it comes back."""
+
+    def wait(reason: str, delay_s: float) -> None:
+        display.note(f"({reason}; trying again in {delay_s:.0f} s, nothing is lost)")
+
+    return wait
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""An asyncio client of `/v1/stream`.
+"""An asyncio client of `/v1/stream` that survives broken connections.
 
 async with connect("ws://localhost:8000", Start(language="en")) as stream:
     await stream.send(pcm)       # again and again, from one task
@@ -9,52 +9,77 @@ async with connect("ws://localhost:8000", Start(language="en")) as stream:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
-from collections.abc import AsyncIterator
-from urllib.parse import urlsplit, urlunsplit
+import dataclasses
+import random
+import time
+from collections.abc import AsyncIterator, Callable
 
 from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as connect_socket
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import ConnectionClosed
 
+from clients.handshake import DEFAULT_URL, ClientError, NoServer, Refused, open_socket
+from clients.keeper import Keeper
 from streamer import protocol
-from streamer.protocol import Done, Error, ServerMessage, Start
+from streamer.protocol import Done, Error, Ready, ServerMessage, Start
 
-DEFAULT_URL = "ws://localhost:8000"
-PING_INTERVAL_S = 20.0
-OPEN_TIMEOUT_S = 10.0
-
-
-class ClientError(Exception):
-    """What keeps a client from its captions; the message is fit to show."""
-
-
-class NoServer(ClientError):
-    """Nobody answers at the address."""
-
-
-class Refused(ClientError):
-    """The server turned the client away.
-
-    Attributes:
-        retry_after_s: when to come back, or None where that would not help.
-    """
-
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+# between two attempts to come back: doubled each time, with jitter, so that the clients of a server
+# that restarts do not all return in the same instant
+FIRST_DELAY_S, MAX_DELAY_S = 0.5, 30.0
+STABLE_S = 10.0  # a connection that lasted this long starts the delays anew
+LOADING_S, LOADING_POLL_S = 120.0, 1.0  # a server that has just started loads its model first
+MAX_UNSENT_S = 60.0  # of sound that `send` keeps without a connection
+PATIENCE_S = 300.0  # of attempts in a row, then the client gives up
+# the server will say the same again: the client's fault, or its message was too big
+FINAL_CODES = frozenset({1007, 1008, 1009})
 
 
 class Stream:
-    """An open session. Send from one task and iterate in another, or iterate after `end`."""
+    """A session. Send from one task and iterate in another, or iterate after `end`.
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
+    Sound is kept until its text is final. When the connection breaks, whoever iterates connects
+    again, resumes the session or begins another one where text was final, and nothing is lost.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        start: Start,
+        key: str | None,
+        *,
+        is_lasting: bool,
+        on_wait: Callable[[str, float], None],
+    ) -> None:
+        self._url = url
+        self._start = dataclasses.replace(start, resumable=is_lasting)
+        self._key = key
+        self._is_lasting = is_lasting  # comes back after a broken connection
+        self._on_wait = on_wait
+        self._keeper = Keeper(start)
+        self._socket: ClientConnection | None = None
+        self._session: str | None = None
+        self._seq = -1  # of the last message that arrived
+        self._sent = 0  # byte of the recording up to which the socket took all
+        self._is_ended = self._is_end_sent = False
+        self._sending = asyncio.Lock()
+        self._is_flowing = asyncio.Event()  # the server takes sound on this connection
+        self._ready_at = float("inf")
+        # since the last connection that was stable; None while the first one lasts
+        self._broken_since: float | None = None
+        self._num_attempts = 0
 
     async def send(self, audio: bytes) -> None:
-        """Send sound in the encoding of the start; waits where the server is behind."""
-        await self._send(audio)
+        """Send sound in the encoding of the start; waits where the server is behind.
+
+        While there is no connection the sound is kept, up to a minute of it; then this waits.
+        """
+        self._keeper.add(audio)
+        if not self._is_flowing.is_set():
+            if self._keeper.seconds_after(self._sent) < MAX_UNSENT_S:
+                return
+            await self._is_flowing.wait()
+        await self._flush()
 
     async def update(
         self,
@@ -64,51 +89,192 @@ class Stream:
         hotwords: list[str] | None = None,
     ) -> None:
         """Change what is given, from the next segment on."""
-        await self._send(protocol.encode(protocol.Update(language, prompt, hotwords)))
+        start = self._start
+        # a session that has to be begun again begins with what holds now
+        self._start = dataclasses.replace(
+            start,
+            language=start.language if language is None else language,
+            prompt=start.prompt if prompt is None else prompt,
+            hotwords=start.hotwords if hotwords is None else hotwords,
+        )
+        await self._say(protocol.Update(language, prompt, hotwords))
 
     async def finalize(self) -> None:
         """Close the open segment now."""
-        await self._send(protocol.encode(protocol.Finalize()))
+        await self._say(protocol.Finalize())
 
     async def end(self) -> None:
         """Say that no more sound comes. The rest of the text, then `Done`, follow."""
-        await self._send(protocol.encode(protocol.End()))
+        self._is_ended = True
+        if self._is_flowing.is_set():
+            await self._flush()
 
     def __aiter__(self) -> AsyncIterator[ServerMessage]:
         return self._messages()
+
+    async def open(self) -> None:
+        """Connect for the first time; `connect` does this."""
+        deadline = time.monotonic() + LOADING_S
+        while self._socket is None:
+            try:
+                self._socket = await open_socket(self._url, self._key)
+            except Refused as error:
+                if error.code != "loading" or time.monotonic() > deadline:
+                    raise
+                self._on_wait(str(error), LOADING_POLL_S)
+                await asyncio.sleep(LOADING_POLL_S)
+        await self._socket.send(protocol.encode_start(self._start))
+        self._is_flowing.set()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            await self._socket.close()
+
+    # --- messages --------------------------------------------------------------------------------
 
     async def _messages(self) -> AsyncIterator[ServerMessage]:
         """Yield what the server says, `Done` last.
 
         Raises:
             Refused: the server said that the session cannot go on.
-            ClientError: the connection broke.
+            ClientError: the connection broke, and could not be made again.
         """
+        flushing: asyncio.Task[None] | None = None
         try:
-            async for text in self._socket:
-                if isinstance(text, bytes):
-                    continue
-                message = protocol.parse_server(text)
-                if message is None:
-                    continue
-                if isinstance(message, Error) and message.fatal:
-                    raise Refused(message.message, message.retry_after_s)
-                yield message
-                if isinstance(message, Done):
-                    return
-        except ConnectionClosed as error:
-            raise ClientError(f"the connection broke: {_reason(error)}") from None
-        raise ClientError("the server closed the connection before it was done")
+            while True:
+                assert self._socket is not None, "opened"
+                reason = "the server closed the connection before it was done"
+                try:
+                    async for text in self._socket:
+                        message = protocol.parse_server(text) if isinstance(text, str) else None
+                        if message is None:
+                            continue
+                        if isinstance(message, Ready) and not self._is_flowing.is_set():
+                            self._go_on(message)
+                            # beside the reading: a server that cannot write stops to read
+                            flushing = asyncio.create_task(self._flush())
+                        placed = await self._receive(message)
+                        if placed is not None:
+                            yield placed
+                        if isinstance(message, Done) and self._is_ended:
+                            return
+                except ConnectionClosed as error:
+                    reason = f"the connection broke: {_reason(error)}"
+                if flushing is not None:
+                    await asyncio.gather(flushing, return_exceptions=True)
+                code = self._socket.close_code or 0
+                if not self._is_lasting or code in FINAL_CODES or 4000 <= code < 5000:
+                    raise ClientError(reason)
+                await self._come_back(reason)
+        finally:
+            if flushing is not None:
+                flushing.cancel()
+                await asyncio.gather(flushing, return_exceptions=True)
 
-    async def _send(self, data: bytes | str) -> None:
-        # a server that closes says why in a message; `_messages` raises it
+    async def _receive(self, message: ServerMessage) -> ServerMessage | None:
+        if not isinstance(message, Ready):
+            self._seq = max(self._seq, message.seq)
+        match message:
+            case Ready():
+                self._session = message.session
+                self._ready_at = time.monotonic()
+            case Error(code="unknown_session"):
+                await self._begin_again()
+                return None
+            case Error(fatal=True) if self._session is None or message.retry_after_s is None:
+                raise Refused(message.message, message.code, message.retry_after_s)
+            case Done() if not self._is_ended:
+                # the server stops; what came after its end belongs into the next session
+                self._keeper.restart(message)
+                self._session = None
+                return None
+        return self._keeper.place(message)
+
+    def _go_on(self, ready: Ready) -> None:
+        """Send on where the server's sound stopped."""
+        self._sent = self._keeper.base + ready.received_bytes
+        self._is_end_sent = False
+        self._is_flowing.set()
+
+    async def _begin_again(self) -> None:
+        """Open another session on this connection: the old one is gone."""
+        self._keeper.restart()
+        self._session, self._seq = None, -1
+        assert self._socket is not None
         with contextlib.suppress(ConnectionClosed):
-            await self._socket.send(data)
+            await self._socket.send(protocol.encode_start(self._start))
+
+    async def _come_back(self, reason: str) -> None:
+        """Connect again, and ask for the session.
+
+        Raises:
+            ClientError: the server does not let us, or is away for too long.
+        """
+        self._is_flowing.clear()
+        if time.monotonic() - self._ready_at > STABLE_S or self._broken_since is None:
+            self._num_attempts, self._broken_since = 0, time.monotonic()
+        self._ready_at = float("inf")
+        wait_s = 0.0
+        while True:
+            delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2**self._num_attempts)
+            delay_s = max(wait_s, delay_s) * random.uniform(0.75, 1.25)
+            self._num_attempts += 1
+            if time.monotonic() + delay_s - self._broken_since > PATIENCE_S:
+                raise ClientError(reason)
+            self._on_wait(reason, delay_s)
+            await asyncio.sleep(delay_s)
+            try:
+                self._socket = await open_socket(self._url, self._key)
+            except NoServer as error:
+                reason = str(error)
+                continue
+            except Refused as error:
+                if error.retry_after_s is None:
+                    raise
+                reason, wait_s = str(error), error.retry_after_s
+                continue
+            if self._session is None:
+                self._seq = -1
+                opening = protocol.encode_start(self._start)
+            else:
+                opening = protocol.encode(protocol.Resume(self._session, self._seq))
+            with contextlib.suppress(ConnectionClosed):
+                await self._socket.send(opening)
+            return
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    async def _flush(self) -> None:
+        """Send the sound that the server does not have, then the end if that was said."""
+        async with self._sending:
+            assert self._socket is not None
+            # a connection that breaks says so to whoever iterates
+            with contextlib.suppress(ConnectionClosed):
+                while self._sent < self._keeper.total:
+                    for piece in self._keeper.after(self._sent):
+                        await self._socket.send(piece)
+                        self._sent += len(piece)
+                if self._is_ended and not self._is_end_sent:
+                    await self._socket.send(protocol.encode(protocol.End()))
+                    self._is_end_sent = True
+
+    async def _say(self, message: protocol.ClientMessage) -> None:
+        await self._flush()
+        async with self._sending:
+            assert self._socket is not None
+            with contextlib.suppress(ConnectionClosed):
+                await self._socket.send(protocol.encode(message))
 
 
 @contextlib.asynccontextmanager
 async def connect(
-    url: str = DEFAULT_URL, start: Start | None = None, *, key: str | None = None
+    url: str = DEFAULT_URL,
+    start: Start | None = None,
+    *,
+    key: str | None = None,
+    is_lasting: bool = True,
+    on_wait: Callable[[str, float], None] | None = None,
 ) -> AsyncIterator[Stream]:
     """Open a session; leaving the context closes it.
 
@@ -116,53 +282,25 @@ async def connect(
         url: of the server: ws, wss, http or https; the path may be left out.
         start: the settings; without it, 16 kHz mono s16le and detected language.
         key: where the server asks for one.
+        is_lasting: come back after a broken connection, without losing a word.
+        on_wait: called with the reason and the seconds until the next attempt to come back.
 
     Raises:
         NoServer: nobody answers.
-        Refused: no room, no valid key, or no such path.
+        Refused: no room, no valid key, or no such path; the model does not get loaded.
     """
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    stream = Stream(
+        url,
+        start or Start(),
+        key,
+        is_lasting=is_lasting,
+        on_wait=on_wait or (lambda _reason, _delay_s: None),
+    )
+    await stream.open()
     try:
-        socket = await connect_socket(
-            stream_url(url),
-            additional_headers=headers,
-            compression=None,
-            open_timeout=OPEN_TIMEOUT_S,
-            ping_interval=PING_INTERVAL_S,
-            # pongs wait behind the sound that the server has not read yet
-            ping_timeout=None,
-            max_size=2**24,
-        )
-    except InvalidStatus as error:
-        raise _refused(error) from None
-    except (InvalidHandshake, InvalidURI, EOFError) as error:
-        raise NoServer(f"no Wordwire server at {url}: {error}") from None
-    except (OSError, TimeoutError):
-        raise NoServer(f"no server answers at {url}") from None
-    async with socket:
-        await socket.send(protocol.encode_start(start or Start()))
-        yield Stream(socket)
-
-
-def stream_url(url: str) -> str:
-    """Complete an address to that of the socket: ws or wss, and the path of `/v1/stream`."""
-    parts = urlsplit(url if "//" in url else f"//{url}", scheme="ws")
-    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
-    path = parts.path.rstrip("/")
-    if not path.endswith(protocol.PATH):
-        path += protocol.PATH
-    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
-
-
-def _refused(error: InvalidStatus) -> Refused:
-    response = error.response
-    message = f"the server refused with HTTP {response.status_code}"
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        message += ": " + json.loads(response.body or b"")["error"]["message"]
-    retry_after_s = None
-    with contextlib.suppress(KeyError, ValueError):
-        retry_after_s = float(response.headers["Retry-After"])
-    return Refused(message, retry_after_s)
+        yield stream
+    finally:
+        await stream.close()
 
 
 def _reason(error: ConnectionClosed) -> str:

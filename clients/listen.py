@@ -18,9 +18,11 @@ from clients.captions import (
     read_key,
     show_on,
     stop_on_interrupt,
+    wait_on,
 )
-from clients.client import ClientError, NoServer, connect
+from clients.client import connect
 from clients.display import Display
+from clients.handshake import ClientError, NoServer
 
 BLOCK_MS = 40  # of sound in a message: less adds overhead, more adds delay
 # 5 s; where the connection stalls for longer, the oldest sound is dropped and said so
@@ -84,7 +86,9 @@ async def _listen(arguments: argparse.Namespace, sounddevice: ModuleType) -> int
     rate = min(max(int(found["default_samplerate"]), MIN_RATE), MAX_RATE)
     start = build_start(arguments, sample_rate=rate, channels=1, words=False)
     display = Display(sys.stdout, is_terminal=sys.stdout.isatty())
-    async with connect(arguments.url, start, key=read_key(arguments)) as stream:
+    async with connect(
+        arguments.url, start, key=read_key(arguments), on_wait=wait_on(display)
+    ) as stream:
         display.note(f"Listening to {found['name']}. Ctrl+C ends.")
         try:
             with stop_on_interrupt() as stop:

@@ -21,9 +21,11 @@ from clients.captions import (
     read_key,
     show_on,
     stop_on_interrupt,
+    wait_on,
 )
-from clients.client import ClientError, NoServer, connect
+from clients.client import connect
 from clients.display import Display
+from clients.handshake import ClientError, NoServer
 from clients.sound import BLOCK_S, Sound, UnreadableSound, open_pipe, open_raw, open_sound
 from streamer.protocol import Final
 
@@ -106,7 +108,9 @@ async def _transcribe(name: str, arguments: argparse.Namespace, stop: asyncio.Ev
             start = dataclasses.replace(start, encoding=arguments.encoding)
         # a pipe sets its own pace
         paced = not arguments.fast and (name != STANDARD_INPUT or arguments.realtime)
-        async with connect(arguments.url, start, key=read_key(arguments)) as stream:
+        async with connect(
+            arguments.url, start, key=read_key(arguments), on_wait=wait_on(display)
+        ) as stream:
             blocks = _blocks(sound, stop, display, name=name, paced=paced)
             return await caption(stream, blocks, show_on(display))
 

@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 import websockets
-from websockets.asyncio.client import ClientConnection
-
-from engine.api import EngineBusy, Hypothesis, InvalidRequest, Segment, Window, Word
-from streamer.config import ServerConfig
-from tests.streamer.routes.running_service import (
+from running_service import (
     CountingEngine,
     Running,
     babble,
@@ -22,6 +18,10 @@ from tests.streamer.routes.running_service import (
     quiet,
     running,
 )
+from websockets.asyncio.client import ClientConnection
+
+from engine.api import EngineBusy, Hypothesis, InvalidRequest, Segment, Window, Word
+from streamer.config import ServerConfig
 
 Message = dict[str, Any]
 

@@ -1,0 +1,90 @@
+"""How a client gets its socket, and the words for why it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from urllib.parse import urlsplit, urlunsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+
+from streamer import protocol
+
+DEFAULT_URL = "ws://localhost:8000"
+PING_INTERVAL_S = 20.0  # proxies drop what is quiet for 30 to 60 s
+OPEN_TIMEOUT_S = 10.0
+MAX_MESSAGE_BYTES = 2**24  # a final with word times stays far below
+
+
+class ClientError(Exception):
+    """What keeps a client from its captions; the message is fit to show."""
+
+
+class NoServer(ClientError):
+    """Nobody answers at the address."""
+
+
+class Refused(ClientError):
+    """The server turned the client away.
+
+    Attributes:
+        code: the server's stable name for the reason, or "".
+        retry_after_s: when to come back, or None where that would not help.
+    """
+
+    def __init__(self, message: str, code: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+
+async def open_socket(url: str, key: str | None) -> ClientConnection:
+    """Connect to a server.
+
+    Raises:
+        NoServer: nobody answers.
+        Refused: no room, no valid key, or no such path.
+    """
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        return await connect(
+            stream_url(url),
+            additional_headers=headers,
+            compression=None,
+            open_timeout=OPEN_TIMEOUT_S,
+            ping_interval=PING_INTERVAL_S,
+            # pongs wait behind the sound that the server has not read yet
+            ping_timeout=None,
+            max_size=MAX_MESSAGE_BYTES,
+        )
+    except InvalidStatus as error:
+        raise _refused(error) from None
+    except InvalidURI:
+        raise NoServer(f"expected an address such as {DEFAULT_URL}, got {url}") from None
+    except (InvalidHandshake, EOFError):
+        raise NoServer(f"what answers at {url} is no Wordwire server") from None
+    except (OSError, TimeoutError):
+        raise NoServer(f"no server answers at {url}") from None
+
+
+def stream_url(url: str) -> str:
+    """Complete an address to that of the socket: ws or wss, and the path of `/v1/stream`."""
+    parts = urlsplit(url if "//" in url else f"//{url}", scheme="ws")
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    path = parts.path.rstrip("/")
+    if not path.endswith(protocol.PATH):
+        path += protocol.PATH
+    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
+
+
+def _refused(error: InvalidStatus) -> Refused:
+    response = error.response
+    message, code = f"the server refused with HTTP {response.status_code}", ""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        details = json.loads(response.body or b"")["error"]
+        message, code = f"{message}: {details['message']}", str(details["code"])
+    retry_after_s = None
+    with contextlib.suppress(KeyError, ValueError):
+        retry_after_s = float(response.headers["Retry-After"])
+    return Refused(message, code, retry_after_s)

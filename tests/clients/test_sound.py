@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import soundfile
+
+from clients.sound import UnreadableSound, open_pipe, open_raw, open_sound
+
+RATE = 16_000
+
+
+def _tone(rate: int = RATE, channels: int = 1, seconds: float = 1.0) -> np.ndarray:
+    t = np.arange(int(rate * seconds)) / rate
+    return np.stack([0.5 * np.sin(2 * np.pi * 440 * (c + 1) * t) for c in range(channels)], axis=1)
+
+
+def _read(path: Path, *, split: bool = False) -> tuple[int, int, np.ndarray]:
+    with open_sound(str(path), split_channels=split) as sound:
+        samples = np.frombuffer(b"".join(sound.blocks), "<i2").astype(np.float32) / 32767
+        return sound.sample_rate, sound.channels, samples.reshape(-1, sound.channels)
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg"])
+def test_files_of_libsndfile_come_as_they_are(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"tone.{suffix}"
+    soundfile.write(path, _tone(), RATE)
+    rate, channels, samples = _read(path)
+    assert (rate, channels) == (RATE, 1)
+    assert abs(len(samples) - RATE) < 2500  # lossy codecs pad
+    assert np.sqrt(np.mean(samples**2)) == pytest.approx(0.354, abs=0.03)
+
+
+def test_everything_else_goes_through_ffmpeg(tmp_path: Path) -> None:
+    path = tmp_path / "tone.m4a"
+    with av.open(str(path), "w") as container:
+        track = container.add_stream("aac", rate=48_000, layout="mono")
+        for start in range(0, 48_000, 1024):
+            block = _tone(48_000)[start : start + 1024].T.astype(np.float32)
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(block), "fltp", "mono")
+            frame.sample_rate, frame.pts = 48_000, start
+            container.mux(track.encode(frame))
+        container.mux(track.encode(None))
+    rate, channels, samples = _read(path)
+    assert (rate, channels) == (48_000, 1)
+    assert abs(len(samples) - 48_000) < 4096
+    assert np.sqrt(np.mean(samples[2000:40_000] ** 2)) == pytest.approx(0.354, abs=0.02)
+
+
+def test_rates_that_the_service_does_not_take_are_converted(tmp_path: Path) -> None:
+    path = tmp_path / "studio.wav"
+    soundfile.write(path, _tone(96_000), 96_000)
+    rate, _, samples = _read(path)
+    assert rate == 48_000 and abs(len(samples) - 48_000) < 100
+
+
+def test_stereo_is_mixed_or_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "stereo.wav"
+    stereo = _tone(channels=2)
+    soundfile.write(path, stereo, RATE, subtype="FLOAT")
+    _, channels, mixed = _read(path)
+    assert channels == 1
+    np.testing.assert_allclose(mixed[:, 0], stereo.mean(axis=1), atol=1e-4)
+    _, channels, apart = _read(path, split=True)
+    assert channels == 2
+    np.testing.assert_allclose(apart, stereo, atol=1e-4)
+
+
+def test_the_duration_is_known_before_reading(tmp_path: Path) -> None:
+    path = tmp_path / "tone.wav"
+    soundfile.write(path, _tone(seconds=2.5), RATE)
+    with open_sound(str(path), split_channels=False) as sound:
+        assert sound.duration_s == 2.5
+
+
+def test_a_pipe_may_hold_any_container() -> None:
+    pipe = io.BytesIO()
+    soundfile.write(pipe, _tone(), RATE, format="FLAC")
+    pipe.seek(0)
+    with open_pipe(pipe, split_channels=False) as sound:
+        assert sound.sample_rate == RATE
+        assert len(b"".join(sound.blocks)) == pytest.approx(2 * RATE, abs=200)
+
+
+def test_bare_samples_pass_through() -> None:
+    data = bytes(range(256)) * 100
+    sound = open_raw(io.BytesIO(data), sample_rate=8000, channels=1, sample_bytes=1)
+    assert b"".join(sound.blocks) == data and sound.duration_s is None
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, this is text", b"\x89PNG\r\n\x1a\n" + bytes(99)])
+def test_what_is_no_sound_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "odd.wav"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableSound, match="odd.wav"):
+        _read(path)
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableSound, match="does not exist"):
+        _read(tmp_path / "none.wav")
+    with pytest.raises(UnreadableSound, match="is a folder"):
+        _read(tmp_path)
