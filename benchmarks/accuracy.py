@@ -1,0 +1,182 @@
+"""How right is streamed text: against the same model decoding whole recordings, and the truth?
+
+    python -m benchmarks.accuracy [--quick] [--model base] [--delay low]
+
+A simulated clock plays every recording to a session; only the decodes are real. Whole recordings
+go through the same speech detection, in windows of up to 30 s. Where nobody speaks, words that
+were settled or final are counted, and so are all that were ever shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from benchmarks.hardware import describe
+from benchmarks.recordings import SILENT, Recording, list_recordings, sample
+from benchmarks.scoring import Errors, compare, normalize
+from benchmarks.simulation import Played, play
+from engine.api import SAMPLE_RATE, Engine, Samples
+from engine.config import EngineConfig
+from engine.local import load_engine
+from streamer import offline
+from streamer.events import Final, Partial
+from streamer.settings import Delay, SessionSettings
+
+LIMIT_S = 600.0  # of one recording; one is an hour of silence
+PACKET = 10 * SAMPLE_RATE  # leaves out the refreshes, which never change a Final
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over the recordings of one category."""
+
+    seconds: float = 0.0
+    num_windows: int = 0
+    num_unsettled: int = 0  # settled words that changed
+    num_false: int = 0  # words in Finals where nobody speaks
+    num_false_shown: int = 0  # ... and in partials
+    whole: Errors = field(default_factory=Errors)  # whole recording against the truth
+    streamed: Errors = field(default_factory=Errors)  # streamed against the truth
+    between: Errors = field(default_factory=Errors)  # streamed against whole
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="base")
+    parser.add_argument("--quick", action="store_true", help="a minute of each category")
+    parser.add_argument("--delay", choices=[d.value for d in Delay], default="low")
+    parser.add_argument("--categories", nargs="*", help="only these")
+    parser.add_argument("--show", action="store_true", help="print texts that differ")
+    arguments = parser.parse_args()
+    engine = load_engine(EngineConfig(model=arguments.model))
+    try:
+        settings = SessionSettings(delay=Delay(arguments.delay))
+        recordings = list_recordings()
+        if arguments.categories:
+            recordings = [r for r in recordings if r.category in arguments.categories]
+        if arguments.quick:
+            recordings = sample(recordings, minutes=1.0)
+        tallies = await measure(engine, recordings, settings, show=arguments.show)
+        report(tallies, arguments.model, settings)
+    finally:
+        engine.close()
+
+
+async def measure(
+    engine: Engine, recordings: list[Recording], settings: SessionSettings, *, show: bool = False
+) -> dict[str, Tally]:
+    """Stream and decode all recordings, four at a time."""
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    room = asyncio.Semaphore(4)
+
+    async def one(recording: Recording) -> None:
+        async with room:
+            name = recording.category
+            if name.startswith("lang"):
+                name += f" {recording.language}"
+            await _measure_one(engine, recording, settings, tallies[name], show=show)
+
+    async with asyncio.TaskGroup() as group:
+        for recording in recordings:
+            group.create_task(one(recording))
+    return dict(sorted(tallies.items()))
+
+
+async def _measure_one(
+    engine: Engine, recording: Recording, settings: SessionSettings, tally: Tally, *, show: bool
+) -> None:
+    samples = recording.read(LIMIT_S)
+    settings = dataclasses.replace(settings, language=recording.language or None)
+    played = await play(engine, samples, settings, packet=PACKET)
+    whole = "".join([h.text async for h in offline.transcribe(engine, _once(samples), settings)])
+    tally.seconds += len(samples) / SAMPLE_RATE
+    tally.num_windows += len(played.windows)
+    tally.num_unsettled += count_unsettled(played)
+    if recording.category in SILENT:
+        shown = {t.event.settled + t.event.volatile for t in played.told if _is_partial(t.event)}
+        tally.num_false += len(played.text.split())
+        tally.num_false_shown += sum(len(text.split()) for text in shown)
+        return
+    digits = recording.category == "digits_8k"
+    truth = normalize(recording.text, recording.language, digits=digits)
+    of_whole = normalize(whole, recording.language, digits=digits)
+    of_streamed = normalize(played.text, recording.language, digits=digits)
+    tally.whole += compare(truth, of_whole)
+    tally.streamed += compare(truth, of_streamed)
+    between = compare(of_whole, of_streamed)
+    tally.between += between
+    if show and between.num_wrong:
+        print(f"{recording.name}\n  truth    {' '.join(truth)}\n  whole    {' '.join(of_whole)}")
+        print(f"  streamed {' '.join(of_streamed)}")
+
+
+async def _once(samples: Samples) -> AsyncIterator[Samples]:
+    yield samples
+
+
+def _is_partial(event: object) -> bool:
+    return isinstance(event, Partial)
+
+
+def count_unsettled(played: Played) -> int:
+    """Count the words that were settled and then changed. There must be none."""
+    num_changed = 0
+    settled: dict[int, str] = {}
+    for told in played.told:
+        match told.event:
+            case Partial(segment=segment, settled=text) | Final(segment=segment, text=text):
+                before = settled.get(segment, "")
+                if not text.startswith(before):
+                    num_changed += max(1, len(before.split()) - len(text.split()))
+                settled[segment] = text
+    return num_changed
+
+
+def report(tallies: dict[str, Tally], model: str, settings: SessionSettings) -> None:
+    """Print the table, then the line of JSON."""
+    print(
+        f"{'category':16}{'min':>6}{'whole':>8}{'stream':>8}{'diff':>7}{'between':>9}{'lost':>6}"
+        f"{'doubled':>9}{'changed':>9}{'windows/s':>11}"
+    )
+    rows = {}
+    for name, tally in tallies.items():
+        minutes = tally.seconds / 60
+        rate = tally.num_windows / max(1.0, tally.seconds)
+        rows[name] = {"minutes": round(minutes, 2), "windows_per_s": round(rate, 2)}
+        if name in SILENT:
+            rows[name] |= {
+                "false_words_per_min": round(tally.num_false / minutes, 2),
+                "false_shown_per_min": round(tally.num_false_shown / minutes, 2),
+            }
+            print(
+                f"{name:16}{minutes:6.1f}   false words per minute: {tally.num_false / minutes:.2f}"
+                f" final, {tally.num_false_shown / minutes:.2f} shown"
+            )
+            continue
+        whole, streamed = tally.whole.rate, tally.streamed.rate
+        rows[name] |= {
+            "whole": round(whole, 2),
+            "streamed": round(streamed, 2),
+            "between": round(tally.between.rate, 2),
+            "lost": tally.between.num_lost,
+            "doubled": tally.between.num_doubled,
+            "changed": tally.num_unsettled,
+        }
+        print(
+            f"{name:16}{minutes:6.1f}{whole:8.2f}{streamed:8.2f}{streamed - whole:+7.2f}"
+            f"{tally.between.rate:9.2f}{tally.between.num_lost:6}{tally.between.num_doubled:9}"
+            f"{tally.num_unsettled:9}{rate:11.2f}"
+        )
+    settings_text = {"model": model, "delay": settings.delay.value}
+    print(json.dumps({"accuracy": rows, **settings_text, **describe(), "time": int(time.time())}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

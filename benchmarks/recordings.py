@@ -1,0 +1,84 @@
+"""The speech data that benchmarks run on: rows of its manifest, decoded."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from engine.api import SAMPLE_RATE, Samples
+from streamer import container
+
+DATA = Path(__file__).parents[2] / "shared/data/speech"
+SILENT = ("nonspeech", "singing")  # categories in which nobody speaks
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One channel of a recording."""
+
+    name: str
+    category: str
+    language: str
+    text: str  # what is said; "" where nobody speaks
+    path: Path
+    channel: int
+    num_channels: int
+    duration_s: float
+
+    def read(self, limit_s: float | None = None) -> Samples:
+        """Decode to (T,) float32, 16 kHz."""
+        blocks: list[Samples] = []
+        length = 0
+        limit = None if limit_s is None else int(limit_s * SAMPLE_RATE)
+        with self.path.open("rb") as file:
+            for block in container.decode(file, channels=self.num_channels):
+                blocks.append(block[self.channel])
+                length += len(block[self.channel])
+                if limit is not None and length >= limit:
+                    break
+        return np.concatenate(blocks)[:limit] if blocks else np.zeros(0, np.float32)
+
+
+def list_recordings(data: Path = DATA) -> list[Recording]:
+    """List all recordings of speech and of its absence; each channel of a call is one."""
+    recordings = []
+    for line in (data / "manifest.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row["category"] in ("container", "corrupt"):
+            continue
+        is_call = row["category"] == "call_2ch"
+        for channel in range(2 if is_call else 1):
+            recordings.append(
+                Recording(
+                    name=row["file"] + (f"#{channel}" if is_call else ""),
+                    category=row["category"],
+                    language=row["language"],
+                    text=row["channel_texts"][channel] if is_call else row["text"],
+                    path=data / row["file"],
+                    channel=channel,
+                    num_channels=2 if is_call else 1,
+                    duration_s=row["duration_s"],
+                )
+            )
+    return recordings
+
+
+def sample(recordings: list[Recording], minutes: float) -> list[Recording]:
+    """Take about so many minutes of each category, evenly from its whole list."""
+    by_category = defaultdict(list)
+    for recording in recordings:
+        by_category[recording.category].append(recording)
+    chosen = []
+    for group in by_category.values():
+        wanted = minutes * 60 / max(1.0, sum(r.duration_s for r in group))
+        taken = 0.0
+        for index, recording in enumerate(group):
+            # the running total keeps step with the share that is wanted
+            if taken < wanted * (index + 1) or not taken:
+                chosen.append(recording)
+                taken += 1.0
+    return chosen

@@ -1,0 +1,103 @@
+"""Words of successive hypotheses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import Hypothesis, Segment, Word
+from streamer.agreement import key, num_agreed, num_covered, split, words_of
+
+
+def said(text: str, start_s: float = 0.0, word_s: float = 0.4) -> list[Word]:
+    """Words of equal length, one after the other."""
+    words = []
+    for i, piece in enumerate(text.split()):
+        start = int((start_s + i * word_s) * 16_000)
+        words.append(Word(" " + piece, start, start + int(word_s * 16_000), 0.9))
+    return words
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(" The", "the,"), (" don't", " Don’t"), ("Straße.", "STRASSE"), ("你好。", "你好")]
+)
+def test_case_and_punctuation_do_not_count(a: str, b: str) -> None:
+    assert key(a) == key(b) != ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (" Hello, world.", [" Hello,", " world."]),
+        ("我们走。好", ["我", "们", "走。", "好"]),
+        (" mixed 中文 text", [" mixed", " 中", "文", " text"]),
+        ("", []),
+    ],
+)
+def test_text_is_cut_into_words(text: str, words: list[str]) -> None:
+    assert split(text) == words
+
+
+@given(st.text())
+def test_cut_words_join_to_the_text(text: str) -> None:
+    assert "".join(split(text)) == text
+
+
+def test_a_segment_without_word_times_shares_its_time() -> None:
+    segment = Segment(" one three", 1000, 2000, False)
+    words = words_of(Hypothesis(0, 16_000, (segment,), "en", 1.0))
+    assert [word.text for word in words] == [" one", " three"]
+    assert (words[0].start, words[-1].end) == (1000, 2000)
+    assert words[0].end == words[1].start
+
+
+def test_agreement_ends_at_the_first_difference() -> None:
+    assert num_agreed(said("the cat sat"), said("The cat, sits there")) == 2
+    assert num_agreed([], said("a")) == 0
+
+
+@pytest.mark.parametrize(
+    ("settled", "words", "rest"),
+    [
+        ("", "one two", "one two"),
+        ("one two", "one two three", "three"),
+        ("one two", "One, two. Three", "Three"),
+        ("one two three", "one too three four", "four"),
+        ("one two three four", "one two three", ""),
+    ],
+)
+def test_settled_words_are_not_said_again(settled: str, words: str, rest: str) -> None:
+    hypothesis = said(words)
+    assert (
+        hypothesis[num_covered(said(settled), hypothesis) :]
+        == said(words)[-len(rest.split()) :][: len(rest.split())]
+    )
+
+
+def test_a_word_read_as_two_is_still_covered() -> None:
+    settled = said("every body knows that")
+    words = said("everybody", 0.0, 0.8) + said("knows that we", 0.8)
+    assert num_covered(settled, words) == 3
+
+
+def test_repeated_words_are_told_apart_by_time() -> None:
+    settled = said("no no")
+    assert num_covered(settled, said("no no no no")) == 2
+
+
+def test_another_text_is_cut_by_time() -> None:
+    settled = said("alpha beta gamma delta")
+    assert num_covered(settled, said("quite other things are here said")) == 4
+
+
+def test_a_window_whose_first_words_are_unheard_keeps_the_rest() -> None:
+    settled = said("one two three four")
+    assert num_covered(settled, said("three four five six", 0.8)) == 2
+
+
+@given(st.lists(st.sampled_from("a b c d".split()), max_size=30), st.data())
+def test_a_prefix_is_always_covered(texts: list[str], data: st.DataObject) -> None:
+    words = said(" ".join(texts))
+    count = data.draw(st.integers(0, len(words)))
+    assert num_covered(words[:count], words) == count

@@ -1,0 +1,126 @@
+"""What settles, and when."""
+
+from __future__ import annotations
+
+from test_agreement import said
+
+from engine.api import Word
+from streamer.settings import Delay
+from streamer.transcript import PATIENCE, Patience, Transcript, join
+
+SECOND = 16_000
+PLAIN = Patience(2, 0)
+
+
+def settled(transcript: Transcript) -> str:
+    return join(transcript.settled)
+
+
+def agree(transcript: Transcript, text: str, *, is_pause: bool = False) -> None:
+    words = said(text)
+    transcript.agree(words, words[-1].end, is_pause=is_pause, may_settle=True)
+
+
+def test_one_hypothesis_settles_nothing() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "the cat sat")
+    assert settled(transcript) == ""
+    assert join(transcript.volatile) == "the cat sat"
+
+
+def test_what_two_share_settles_but_not_the_last_word() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "the cat")
+    agree(transcript, "The cat sat")
+    assert settled(transcript) == "The cat"
+    agree(transcript, "the cat sat")
+    assert settled(transcript) == "The cat"
+
+
+def test_in_a_pause_the_last_word_settles_too() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "the cat sat")
+    agree(transcript, "the cat sat.", is_pause=True)
+    assert settled(transcript) == "the cat sat."
+
+
+def test_words_near_the_windows_end_wait() -> None:
+    transcript = Transcript(0, Patience(2, SECOND))
+    agree(transcript, "a b c d e")
+    agree(transcript, "a b c d e")
+    assert settled(transcript) == "a b"
+
+
+def test_more_patience_wants_more_hypotheses() -> None:
+    transcript = Transcript(0, Patience(3, 0))
+    for text in ("a b x", "a b c", "a b c d"):
+        assert settled(transcript) == ""
+        agree(transcript, text)
+    assert settled(transcript) == "a b"
+
+
+def test_settled_words_never_change() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "the cat sat on")
+    agree(transcript, "the cat sat on the")
+    agree(transcript, "a hat sat on the mat")
+    transcript.complete()
+    assert settled(transcript) == "the cat sat on the mat"
+
+
+def test_a_preview_settles_nothing() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "the cat")
+    transcript.preview(said("the cat sat there"))
+    transcript.preview(said("the cat sat there"))
+    assert settled(transcript) == ""
+    transcript.complete()
+    assert settled(transcript) == "the cat"
+
+
+def test_a_slide_leaves_words_out_of_the_window() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "one two three four")
+    agree(transcript, "one two three four five")
+    transcript.slide(2)
+    assert [word.text for word in transcript.anchors] == [" three", " four"]
+    words = said("one two three four five six")[2:]
+    transcript.agree(words, words[-1].end, is_pause=True, may_settle=True)
+    assert settled(transcript) == "one two three four five"
+
+
+def test_a_cut_gives_the_rest_to_the_next_segment() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "one two three four")
+    agree(transcript, "one two three four five")
+    transcript.slide(2)
+    rest = transcript.cut(12_345)
+    assert settled(transcript) == "one two"
+    assert settled(rest) == "three four"
+    assert rest.start == 12_345
+    rest.complete()
+    assert settled(rest) == "three four five"
+
+
+def test_a_change_of_language_starts_agreement_anew() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "die katze sitzt")
+    transcript.forget_disagreement()
+    agree(transcript, "die katze sitzt da")
+    assert settled(transcript) == ""
+
+
+def test_every_delay_has_its_patience() -> None:
+    patience = [PATIENCE[delay] for delay in Delay]
+    margins = [p.margin for p in patience]
+    assert margins == sorted(margins)
+
+
+def test_joining_puts_in_the_space_that_a_window_left_out() -> None:
+    def words(*texts: str) -> list[Word]:
+        return [Word(text, 0, 1, 1.0) for text in texts]
+
+    assert join(words(" It", " ends.", "And", " on")) == "It ends. And on"
+    assert join(words("今", "天", "走")) == "今天走"
+    assert join(words(" well", "-known", "!")) == "well-known!"
+    assert join([]) == ""
