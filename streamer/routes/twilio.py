@@ -23,7 +23,7 @@ from streamer.jitter import ChunkOrder
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError
 from streamer.service import Service
-from streamer.settings import SessionSettings
+from streamer.settings import Delay, SessionSettings
 from streamer.webhook import Webhook
 
 logger = logging.getLogger(__name__)
@@ -225,6 +225,7 @@ def _settings(start: twilio.Start) -> SessionSettings:
         prompt=given.get("prompt", ""),
         hotwords=tuple(word for word in hotwords if word),
         word_times=True,
+        delay=Delay(given.get("delay", SessionSettings().delay.value)),
         silence_ms=int(given.get("silence_ms", SessionSettings().silence_ms)),
     )
 

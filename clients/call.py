@@ -1,0 +1,175 @@
+"""`wordwire call`: a sound file as a telephone call, sent as Twilio would and read along."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+import soxr
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_socket
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+
+from clients import telephone
+from clients.captions import add_session_arguments, complain, explain_no_server, read_key
+from clients.handshake import ClientError, NoServer
+from clients.sound import Sound, UnreadableSound, open_sound
+
+OPEN_TIMEOUT_S = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a sound file; with two channels the left one is the caller (inbound)",
+    )
+    parser.add_argument("--fast", action="store_true", help="send faster than people speak")
+    parser.add_argument("--json", action="store_true", help="print the messages as they come")
+    parser.add_argument("--call-sid", metavar="SID", help="of the call; a new one if not given")
+    parser.add_argument(
+        "--shuffle", type=int, default=0, metavar="N", help="chunks may come N late (0)"
+    )
+    parser.add_argument(
+        "--loss", type=float, default=0.0, metavar="P", help="share of chunks that get lost (0)"
+    )
+    add_session_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the call and print what was said.
+
+    Returns:
+        0, or 1 where the file or the server cannot be used.
+    """
+    try:
+        return asyncio.run(_run(arguments))
+    except NoServer as error:
+        explain_no_server(str(error))
+    except (ClientError, UnreadableSound) as error:
+        complain(str(error))
+    return 1
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    call = arguments.call_sid or "CA" + secrets.token_hex(16)
+    headers = {"Authorization": f"Bearer {key}"} if (key := read_key(arguments)) else {}
+    url = _socket_url(arguments.url)
+
+    def connect(path: str) -> connect_socket:
+        return connect_socket(url + path, additional_headers=headers, open_timeout=OPEN_TIMEOUT_S)
+
+    try:
+        with open_sound(arguments.file, split_channels=True) as sound:
+            async with connect(f"/v1/calls/{call}") as log, connect("/v1/twilio") as line:
+                tasks = (
+                    asyncio.create_task(_speak(line, sound, call, arguments)),
+                    asyncio.create_task(_listen(log, as_json=arguments.json)),
+                )
+                try:
+                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+                for task in done:
+                    task.result()
+    except InvalidStatus as error:
+        raise ClientError(f"the server refused: HTTP {error.response.status_code}") from None
+    except (OSError, InvalidHandshake, InvalidURI) as error:
+        raise NoServer(f"no server at {arguments.url}: {error}") from None
+    except ConnectionClosed as error:
+        raise ClientError(f"the call broke off: {error}") from None
+    return 0
+
+
+async def _speak(
+    line: ClientConnection, sound: Sound, call: str, arguments: argparse.Namespace
+) -> None:
+    """Send the file; each chunk has its own due time, so that delays do not add up."""
+    stream = "MZ" + secrets.token_hex(16)
+    tracks = telephone.TRACKS[: sound.channels]
+    for message in telephone.opening(call, stream, tracks, _parameters(arguments)):
+        await line.send(message)
+    started = time.monotonic()
+    messages = telephone.media(stream, tracks, chunks(sound))
+    if arguments.shuffle or arguments.loss:
+        messages = telephone.disturb(messages, arguments.shuffle, arguments.loss, seed=0)
+    for number, message in enumerate(messages):
+        due = started + number // len(tracks) * telephone.CHUNK_MS / 1000
+        if not arguments.fast and (wait_s := due - time.monotonic()) > 0:
+            await asyncio.sleep(wait_s)
+        await line.send(message)
+    await line.send(telephone.closing(call, stream))
+    await line.wait_closed()
+
+
+async def _listen(log: ClientConnection, *, as_json: bool) -> None:
+    """Print what the call's log says, to its end."""
+    async for text in log:
+        message = json.loads(text)
+        if as_json:
+            print(text, flush=True)
+        elif message["type"] == "final":
+            print(_line(message), flush=True)
+        if message["type"] == "error":
+            raise ClientError(f"the server refused the call: {message['message']}")
+        if message["type"] == "done":
+            return
+    raise ClientError("the server closed before all of the call was transcribed")
+
+
+def _line(message: Mapping[str, Any]) -> str:
+    return f"{message['start']:8.2f} {message['track']:>8}: {message['text'].strip()}"
+
+
+def chunks(sound: Sound) -> Iterator[Sequence[bytes]]:
+    """Encode sound as the chunks of its tracks; the last one is filled with silence."""
+    resamplers = [
+        soxr.ResampleStream(sound.sample_rate, telephone.RATE, 1, dtype="float32")
+        for _ in range(sound.channels)
+    ]
+    waiting = [b""] * sound.channels
+    for block in sound.blocks:
+        samples = np.frombuffer(block, "<i2").reshape(-1, sound.channels)
+        waiting = [
+            left + _encode(resampler, samples[:, channel], is_last=False)
+            for channel, (left, resampler) in enumerate(zip(waiting, resamplers, strict=True))
+        ]
+        while min(map(len, waiting)) >= telephone.CHUNK_BYTES:
+            yield [part[: telephone.CHUNK_BYTES] for part in waiting]
+            waiting = [part[telephone.CHUNK_BYTES :] for part in waiting]
+    nothing = np.zeros(0, np.int16)
+    waiting = [
+        left + _encode(resampler, nothing, is_last=True)
+        for left, resampler in zip(waiting, resamplers, strict=True)
+    ]
+    while any(waiting):
+        yield [
+            part[: telephone.CHUNK_BYTES].ljust(telephone.CHUNK_BYTES, b"\xff") for part in waiting
+        ]
+        waiting = [part[telephone.CHUNK_BYTES :] for part in waiting]
+
+
+def _encode(resampler: Any, pcm: Any, *, is_last: bool) -> bytes:
+    samples = np.ascontiguousarray(pcm).astype(np.float32) / np.float32(32_768)
+    return telephone.encode_mulaw(resampler.resample_chunk(samples, last=is_last))
+
+
+def _parameters(arguments: argparse.Namespace) -> dict[str, str]:
+    names = ("language", "task", "prompt", "hotwords", "delay")
+    return {name: value for name in names if (value := getattr(arguments, name))}
+
+
+def _socket_url(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"ws://{url}")
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
