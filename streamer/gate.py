@@ -16,7 +16,7 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamer import origin, protocol
-from streamer.access import ANYONE, ApiKey, current_key
+from streamer.access import ANYONE, ApiKey, current_key, digest_of
 from streamer.credentials import (
     COOKIE,
     KEY_FOLLOWS,
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 COOKIE_LIFETIME_S = 12 * 3600  # a day's work in front of the page
 BUSY_RETRY_S = 5.0
+SHOWN = "wordwire.shown"  # in the scope: SHA-256 digests of what was shown as a credential
 
 
 class Gate:
@@ -222,6 +223,8 @@ def _take_credentials(scope: Scope) -> Credentials:
         scope["subprotocols"] = found.subprotocols
     secret = (b"authorization", b"x-api-key", b"cookie", b"sec-websocket-protocol")
     scope["headers"] = [(name, value) for name, value in scope["headers"] if name not in secret]
+    # which token it was may matter to who made it; its digest lets nobody in
+    scope[SHOWN] = frozenset(digest_of(candidate) for candidate in found.candidates)
     return found
 
 

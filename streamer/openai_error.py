@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from starlette.responses import JSONResponse
+
 from engine.api import ModelInfo
 from streamer.language import code_of
 from streamer.openai_model import is_served
+from streamer.service import Refusal
 
 INVALID = "invalid_request_error"
 
@@ -29,6 +32,16 @@ class ApiError(Exception):
         self.param = param
         self.kind = kind
         self.status = status
+
+    @classmethod
+    def refused(cls, refusal: Refusal) -> ApiError:
+        """Write a refusal of the service."""
+        return cls(refusal.message, code=refusal.code, kind="server_error", status=refusal.status)
+
+    def response(self) -> JSONResponse:
+        """Write the error as the answer to a request."""
+        headers = {"Retry-After": "5"} if self.status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+        return JSONResponse({"error": self.fields}, status_code=self.status, headers=headers)
 
     @property
     def fields(self) -> dict[str, object]:

@@ -28,7 +28,7 @@ from streamer.openai_form import TranscriptionRequest, open_form, parse_form
 from streamer.openai_model import names
 from streamer.protocol import seconds
 from streamer.recording import Recording
-from streamer.service import Refusal, Service
+from streamer.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class _Endpoint:
         try:
             info = _info(self._service)
             if (refusal := self._service.recording_refusal()) is not None:
-                return _refused(refusal)
+                return ApiError.refused(refusal)
             async with open_form(request, MAX_UPLOAD_BYTES) as form:
                 wanted = parse_form(form, info, self._task)
                 await race(self._transcribe(wanted, answer), _disconnected(request))
@@ -161,15 +161,11 @@ class _Answer:
 
     async def fail(self, error: ApiError) -> None:
         """Say what was wrong, in a response or as the last event."""
-        body = {"error": error.fields}
         if self._is_streaming:
-            await self.stream(b"event: error\n" + write.write_event(body))
+            await self.stream(b"event: error\n" + write.write_event({"error": error.fields}))
             await self.end()
             return
-        headers = {}
-        if error.status is HTTPStatus.SERVICE_UNAVAILABLE:
-            headers["Retry-After"] = "5"
-        await self.send(JSONResponse(body, status_code=error.status, headers=headers))
+        await self.send(error.response())
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
@@ -213,19 +209,15 @@ def _info(service: Service) -> ModelInfo:
     if info is None:
         refusal = service.recording_refusal()
         assert refusal is not None, "a service without a model refuses"
-        raise _refused(refusal)
+        raise ApiError.refused(refusal)
     return info
-
-
-def _refused(refusal: Refusal) -> ApiError:
-    return ApiError(refusal.message, code=refusal.code, kind="server_error", status=refusal.status)
 
 
 async def _list_models(service: Service, created: int, _request: Request) -> Response:
     try:
         data = [_describe(name, created) for name in names(_info(service))]
     except ApiError as error:
-        return _error_response(error)
+        return error.response()
     return JSONResponse({"object": "list", "data": data})
 
 
@@ -234,13 +226,9 @@ async def _show_model(service: Service, created: int, request: Request) -> Respo
     try:
         check_model(name, _info(service))
     except ApiError as error:
-        return _error_response(error)
+        return error.response()
     return JSONResponse(_describe(name, created))
 
 
 def _describe(name: str, created: int) -> dict[str, object]:
     return {"id": name, "object": "model", "created": created, "owned_by": "wordwire"}
-
-
-def _error_response(error: ApiError) -> JSONResponse:
-    return JSONResponse({"error": error.fields}, status_code=error.status)
