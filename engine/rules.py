@@ -20,6 +20,7 @@ from torch import Tensor
 from engine.config import ModelConfig
 from engine.tokenizer import Tokenizer
 
+BLOCK = 256  # tokens looked at together when the most probable one is sought
 MAX_INITIAL_TIMESTAMP = 50  # steps of 0.02 s: speech starts within 1 s (whisper/decoding.py)
 
 # A loop is the same tokens this many times over, and at least this many tokens of it: people do
@@ -60,6 +61,14 @@ class Choice:
 
     tokens: Tensor  # (N,) int64
     logprobs: Tensor  # (N,) float32: among the tokens that the rules allow, at temperature 1
+
+
+@dataclass(frozen=True, slots=True)
+class Highest:
+    """The highest value of each row."""
+
+    values: Tensor  # (N,)
+    indices: Tensor  # (N,) int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,7 @@ class Rules:
         Returns:
             (N, V) float32.
         """
-        masked = self._suppress(logits, state)
+        masked = logits.float() + self._forbidden(state)
         if self.with_timestamps:
             text, special = masked[:, : self.eot], masked[:, self.eot : self.timestamp_begin]
             verdict = self._judge(masked, text.amax(dim=1), special.amax(dim=1), state)
@@ -177,39 +186,35 @@ class Rules:
     def choose(self, logits: Tensor, state: RuleState) -> Choice:
         """Choose the most probable token that the rules allow: the argmax of `mask`.
 
-        Reads the logits three times where masking them first would take twice as many.
+        Overwrites logits that are float32: a copy of 8 MB for a draft of 40 tokens costs more than
+        the search.
         """
-        masked = self._suppress(logits, state)
+        masked = logits.float().add_(self._forbidden(state))
         if not self.with_timestamps:
-            best = masked.max(dim=1)
-            return Choice(best.indices, best.values - masked.logsumexp(dim=1))
+            tokens = find_highest(masked).indices
+            return Choice(tokens, pick(masked.log_softmax(dim=1), tokens))
         text, special = masked[:, : self.eot], masked[:, self.eot : self.timestamp_begin]
-        best_text, best_special = text.max(dim=1), special.max(dim=1)
-        verdict = self._judge(masked, best_text.values, best_special.values, state)
-        highest = [best_text, best_special, verdict.times.max(dim=1)]
-        allowed = torch.stack(
-            [verdict.text, verdict.special, torch.ones_like(verdict.text)], dim=1
-        )  # (N, 3)
-        values = torch.stack([part.values for part in highest], dim=1)
-        best = values.masked_fill(~allowed, -torch.inf).max(dim=1)
-        tokens = torch.stack(
-            [
-                highest[0].indices,
-                highest[1].indices + self.eot,
-                highest[2].indices + self.timestamp_begin,
-            ],
-            dim=1,
+        best_text = find_highest(text)
+        verdict = self._judge(masked, best_text.values, special.amax(dim=1), state)
+        special.masked_fill_(~verdict.special[:, None], -torch.inf)
+        masked[:, self.timestamp_begin :] = verdict.times
+        rest = masked[:, self.eot :]
+        best_rest = find_highest(rest)
+        is_text = verdict.text & (best_text.values >= best_rest.values)
+        tokens = torch.where(is_text, best_text.indices, best_rest.indices + self.eot)
+        # where text is forbidden, it has no part in the probabilities
+        logprobs = torch.where(
+            verdict.text,
+            pick(masked.log_softmax(dim=1), tokens),
+            pick(rest.log_softmax(dim=1), (tokens - self.eot).clamp(min=0)),
         )
-        masses = torch.stack(
-            [part.logsumexp(dim=1) for part in (text, special, verdict.times)], dim=1
-        )
-        total = masses.masked_fill(~allowed, -torch.inf).logsumexp(dim=1)
-        return Choice(tokens.gather(1, best.indices[:, None])[:, 0], best.values - total)
+        return Choice(tokens, logprobs)
 
-    def _suppress(self, logits: Tensor, state: RuleState) -> Tensor:
+    def _forbidden(self, state: RuleState) -> Tensor:
+        """Give what to add to the logits, (V,) or (N, V): 0 or -inf."""
         if self.with_timestamps:
-            return logits.float() + self._never  # the first token is a timestamp anyway
-        return logits.float() + torch.where(state.is_first[:, None], self._first, self._never)
+            return self._never  # the first token is a timestamp anyway
+        return torch.where(state.is_first[:, None], self._first, self._never)
 
     def _judge(
         self, masked: Tensor, highest_text: Tensor, highest_special: Tensor, state: RuleState
@@ -251,6 +256,30 @@ def build_rules(
     )
 
 
+def pick(x: Tensor, columns: Tensor) -> Tensor:
+    """Pick one value from each row of (N, V): (N,)."""
+    return x.gather(1, columns[:, None])[:, 0]
+
+
+def find_highest(x: Tensor) -> Highest:
+    """Find the highest value of each row and the first place where it stands, (N, V).
+
+    On a CPU, a maximum without its place is ten times as fast as one with it: so the blocks'
+    maxima first, then the place in one block.
+    """
+    V = x.shape[1]
+    if x.is_cuda or V <= 2 * BLOCK:
+        best = x.max(dim=1)
+        return Highest(best.values, best.indices)
+    blocks = x[:, : V - V % BLOCK].view(len(x), -1, BLOCK)
+    # the last block ends with the row and overlaps the one before it
+    peaks = torch.cat([blocks.amax(dim=2), x[:, V - BLOCK :].amax(dim=1, keepdim=True)], dim=1)
+    starts = (peaks.argmax(dim=1) * BLOCK).clamp(max=V - BLOCK)
+    places = starts[:, None] + torch.arange(BLOCK, device=x.device)
+    best = x.gather(1, places).max(dim=1)
+    return Highest(best.values, starts + best.indices)
+
+
 def sample(masked: Tensor, temperature: Tensor, generator: torch.Generator | None = None) -> Choice:
     """Draw a token for each row, with its own temperature; 0 takes the most probable.
 
@@ -262,8 +291,7 @@ def sample(masked: Tensor, temperature: Tensor, generator: torch.Generator | Non
     uniform = torch.rand(masked.shape, device=masked.device, generator=generator)
     gumbel = -(-uniform.clamp(min=1e-20, max=1 - 2**-24).log()).log()
     tokens = (masked + temperature[:, None] * gumbel).argmax(dim=1)
-    chosen = masked.gather(1, tokens[:, None])[:, 0]
-    return Choice(tokens, chosen - masked.logsumexp(dim=1))
+    return Choice(tokens, pick(masked, tokens) - masked.logsumexp(dim=1))
 
 
 def no_speech_probability(logits: Tensor, no_speech: int) -> Tensor:

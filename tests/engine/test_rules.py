@@ -16,6 +16,7 @@ from engine.rules import (
     Rules,
     build_rules,
     compression_ratio,
+    find_highest,
     find_loop,
     language_probabilities,
     no_speech_probability,
@@ -77,7 +78,7 @@ def test_decoding_step_by_step_equals_the_reference(seed: int, with_timestamps: 
         expected = process(processors, tokens.tolist(), logits)
         masked = rules.mask(logits, state)
         assert torch.equal(masked, expected)
-        choice = rules.choose(logits, state)
+        choice = rules.choose(logits.clone(), state)
         logprobs = expected.log_softmax(dim=1)
         assert choice.tokens.tolist() == expected.argmax(dim=1).tolist()
         torch.testing.assert_close(choice.logprobs, logprobs.amax(dim=1), atol=1e-5, rtol=1e-5)
@@ -161,6 +162,35 @@ def test_rules_of_a_real_model_start_with_a_timestamp(base: Any) -> None:
     allowed = masked[0].isfinite().nonzero()[:, 0].tolist()
     begin = base.tokenizer.timestamp_begin
     assert allowed == list(range(begin, begin + 51))
+
+
+@pytest.mark.parametrize("size", [1, 255, 512, 513, 1000, 51_865])
+def test_the_highest_is_found_wherever_it_stands(size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    x = torch.randn(20, size, generator=generator)
+    x[torch.arange(10), torch.randint(0, size, (10,), generator=generator)] = 9
+    x[:3, -1] = 10
+    x[3:6, 0] = 10
+    x[6] = -torch.inf
+    x[7] = 1  # equal everywhere: the first counts
+    highest = find_highest(x)
+    assert torch.equal(highest.values, x.amax(dim=1))
+    assert torch.equal(highest.indices, x.argmax(dim=1))
+    assert highest.indices[7] == 0
+
+
+@pytest.mark.model
+def test_choosing_equals_the_argmax_of_masking_with_a_real_vocabulary(base: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rules = build_rules(base.config, base.tokenizer)
+    draft = torch.randint(50_300, 51_865, (30,), generator=generator)
+    state = rules.follow(rules.start(1), draft)
+    logits = torch.randn(31, base.config.vocab_size, generator=generator) * 4
+    logits[::3, base.tokenizer.timestamp_begin :] += 10
+    masked = rules.mask(logits, state)
+    choice = rules.choose(logits, state)
+    assert torch.equal(choice.tokens, masked.argmax(dim=1))
+    torch.testing.assert_close(choice.logprobs, masked.log_softmax(dim=1).amax(dim=1))
 
 
 def test_temperature_zero_takes_the_most_probable() -> None:
