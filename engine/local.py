@@ -23,6 +23,7 @@ from engine.api import (
 )
 from engine.attention.sdpa import SdpaAttention
 from engine.config import EngineConfig, ModelConfig, read_model_config
+from engine.counters import Counters
 from engine.draft import Draft, move_draft
 from engine.extent import SAMPLES_PER_POSITION, measure_extent
 from engine.language import StreamLanguage
@@ -66,6 +67,7 @@ class LocalEngine:
             ModelError: the model is missing or broken.
         """
         files = resolve_model(config.model)
+        self.counters = Counters()
         self._config = config
         self._model_config = read_model_config(files)
         self._tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
@@ -96,6 +98,7 @@ class LocalEngine:
             build_rules(self._model_config, self._tokenizer, device=device),
             self._tokenizer,
             device,
+            self.counters,
         )
         scheduler = Scheduler(
             self_pool,
@@ -105,8 +108,10 @@ class LocalEngine:
             max_encode_positions=self._model_config.max_source_positions,
             max_waiting=config.max_streams,
         )
-        settler = Settler(config, self._tokenizer, self._runner)
-        self._loop = Loop(scheduler, self._runner, settler.settle)
+        settler = Settler(config, self._tokenizer, self._runner, self.counters)
+        self._loop = Loop(scheduler, self._runner, settler.settle, self.counters)
+        self._scheduler = scheduler
+        self._pools = (self_pool, cross_pool)
         self._ids = itertools.count()
         self._num_streams = 0
         self._info = ModelInfo(
@@ -119,6 +124,30 @@ class LocalEngine:
     @property
     def info(self) -> ModelInfo:
         return self._info
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of K/V in both pools."""
+        return sum(pool.num_pages for pool in self._pools)
+
+    @property
+    def num_free_pages(self) -> int:
+        return sum(pool.num_free for pool in self._pools)
+
+    @property
+    def num_streams(self) -> int:
+        """Streams open now."""
+        return self._num_streams
+
+    @property
+    def num_waiting(self) -> int:
+        """Windows that wait to be encoded."""
+        return self._scheduler.num_waiting
+
+    @property
+    def num_running(self) -> int:
+        """Windows that are being decoded."""
+        return self._scheduler.num_running
 
     def start(self) -> None:
         self._loop.start()

@@ -11,6 +11,7 @@ from collections.abc import Sequence as Rows
 from typing import Protocol
 
 from engine.api import EngineBusy, EngineError, Samples, StreamLost
+from engine.counters import Counters
 from engine.request import Request
 from engine.scheduler import Encode, Scheduler, Step
 from engine.sequence import Phase, Sequence
@@ -36,6 +37,7 @@ class Loop:
         scheduler: Scheduler,
         runner: Runs,
         settle: Callable[[Request], bool],
+        counters: Counters,
     ) -> None:
         """Prepare the loop; `start` starts its thread.
 
@@ -46,6 +48,7 @@ class Loop:
         self._scheduler = scheduler
         self._runner = runner
         self._settle = settle
+        self._counters = counters
         self._inbox: deque[tuple[Request, bool]] = deque()  # True: new, False: abort
         self._requests: dict[int, Request] = {}  # by sequence id, from submit to its outcome
         self._wake = threading.Condition()
@@ -106,10 +109,16 @@ class Loop:
         except Exception:
             # the edge of the engine: a bug costs the requests that met it, never the service
             logger.exception("a step failed")
+            self._counters.num_failures += 1
             for sequence in work.sequences:
                 if sequence.id in self._requests:
                     self._answer(self._requests[sequence.id], StreamLost("the engine failed"))
-        self._scheduler.ran(work, time.perf_counter() - start)
+        duration_s = time.perf_counter() - start
+        self._scheduler.ran(work, duration_s)
+        if isinstance(work, Encode):
+            self._counters.encode_s += duration_s
+        else:
+            self._counters.decode_s += duration_s
 
     def _take_in(self, request: Request) -> None:
         sequence = request.sequence

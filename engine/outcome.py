@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from engine.api import Hypothesis, Segment
 from engine.config import EngineConfig
+from engine.counters import Counters
 from engine.request import Memory, Request, set_language
 from engine.rules import compression_ratio
 from engine.runner import Runner
@@ -18,10 +19,13 @@ from engine.words import align_words
 class Settler:
     """Decides on stopped sequences. Called by the engine's thread."""
 
-    def __init__(self, config: EngineConfig, tokenizer: Tokenizer, runner: Runner) -> None:
+    def __init__(
+        self, config: EngineConfig, tokenizer: Tokenizer, runner: Runner, counters: Counters
+    ) -> None:
         self._config = config
         self._tokenizer = tokenizer
         self._runner = runner
+        self._counters = counters
 
     def settle(self, request: Request) -> bool:
         """Answer a request whose sequence stopped, or say (False) that it decodes on."""
@@ -29,6 +33,7 @@ class Settler:
         if sequence.needs_language:
             self._settle_language(request)
             return False
+        self._counters.num_attempts += 1
         hypothesis = self._write(request)
         request.attempts.append(hypothesis)
         if self._is_failure(hypothesis) and self._try_again(request):

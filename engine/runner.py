@@ -15,6 +15,7 @@ from torch import Tensor
 
 from engine.api import Samples
 from engine.attention import Attention, DecoderRow
+from engine.counters import Counters
 from engine.mel import LogMel
 from engine.rules import (
     Choice,
@@ -70,12 +71,14 @@ class Runner:
         rules: Rules,
         tokenizer: Tokenizer,
         device: torch.device,
+        counters: Counters,
     ) -> None:
         self._model = model
         self._attention = attention
         self._rules = rules
         self._tokenizer = tokenizer
         self._device = device
+        self._counters = counters
         self._log_mel = LogMel(model.config.num_mels, device)
         self._language_codes = list(tokenizer.languages)
         self._language_ids = torch.tensor(
@@ -87,6 +90,8 @@ class Runner:
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
         """Encode windows together and store their cross-attention K/V in their pages."""
+        self._counters.num_encodes += 1
+        self._counters.num_encoded += len(sequences)
         with torch.inference_mode():
             windows = [torch.from_numpy(samples).to(self._device) for samples in audio]
             extents = [sequence.extent for sequence in sequences]
@@ -124,6 +129,8 @@ class Runner:
             if batch.sampled:
                 choice = self._choose(batch, logits[num_probed:])
                 tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
+        self._counters.num_passes += 1
+        self._counters.num_rows += len(sequences)
         self._keep(batch, tokens, logprobs)
         if queries:
             self._keep_queries(batch, queries)
@@ -247,6 +254,7 @@ class Runner:
                 sequence.num_cached += len(feed.tokens)
                 continue
             sequence.num_drafted += len(feed.proposal)
+            self._counters.num_drafted += len(feed.proposal)
             for place in range(num_sampled):
                 self._append(sequence, tokens[at + place], logprobs[at + place])
                 if sequence.is_stopped:
@@ -255,6 +263,7 @@ class Runner:
                     if feed.proposal[place] != sequence.tokens[-1]:
                         break
                     sequence.num_accepted += 1
+                    self._counters.num_accepted += 1
             at += num_sampled
             # the last token is sampled but not read yet
             sequence.num_cached = (
@@ -262,6 +271,7 @@ class Runner:
             )
 
     def _append(self, sequence: Sequence, token: int, logprob: float) -> None:
+        self._counters.num_sampled += 1
         sequence.logprobs.append(logprob)
         if token == self._rules.eot:
             sequence.is_ended = True

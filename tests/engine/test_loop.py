@@ -18,6 +18,7 @@ from engine.api import (
     StreamOptions,
     Window,
 )
+from engine.counters import Counters
 from engine.extent import Extent
 from engine.language import StreamLanguage
 from engine.loop import Loop
@@ -61,7 +62,8 @@ class Setup:
             max_encode_positions=1500,
             max_waiting=max_waiting,
         )
-        self.loop = Loop(scheduler, self.runner, self.settle)
+        self.counters = Counters()
+        self.loop = Loop(scheduler, self.runner, self.settle, self.counters)
         self.outcomes: dict[int, Outcome] = {}
 
     def settle(self, request: Request) -> bool:
@@ -147,6 +149,7 @@ def test_a_bug_costs_only_those_that_met_it(caplog: pytest.LogCaptureFixture) ->
     setup.run(2)
     assert isinstance(setup.outcomes[1], StreamLost)
     assert "a kernel failed" in caplog.text
+    assert setup.counters.num_failures == 1
     assert "kernel" not in str(setup.outcomes[1])
     setup.loop.submit(setup.request(2))
     setup.run(5)
