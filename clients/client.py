@@ -123,7 +123,8 @@ class Stream:
                     raise
                 self._on_wait(str(error), LOADING_POLL_S)
                 await asyncio.sleep(LOADING_POLL_S)
-        await self._socket.send(protocol.encode_start(self._start))
+        with contextlib.suppress(ConnectionClosed):  # whoever iterates hears why
+            await self._socket.send(protocol.encode_start(self._start))
         self._is_flowing.set()
 
     async def close(self) -> None:
