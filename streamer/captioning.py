@@ -12,6 +12,8 @@ import logging
 import secrets
 from collections.abc import Callable
 
+import numpy as np
+
 from engine.api import EngineBusy, InvalidRequest, Task
 from streamer import protocol
 from streamer.access import current_key
@@ -52,6 +54,7 @@ class StreamSession:
         self._task: asyncio.Task[None] | None = None
         self._live: LiveSession | None = None
         self._num_bytes = 0  # of sound taken
+        self._split_sample = b""  # of float samples, until its other half comes
         self._num_errors = 0
         self._reported: set[tuple[str, str | None]] = set()  # what is said only once
         self._is_ended = False  # the client said so; no more sound is taken
@@ -112,6 +115,7 @@ class StreamSession:
                 self.report(EMPTY)
                 return
             self._num_bytes += len(item)
+            self._check_finite(item)
         elif isinstance(item, protocol.End):
             self._is_ended = True
             self._check_whole()
@@ -121,6 +125,19 @@ class StreamSession:
         found = "audio" if isinstance(item, bytes) else "another message"
         code = "audio_after_end" if isinstance(item, bytes) else "already_ended"
         self.report_once(ProtocolError(code, f"expected nothing after end, got {found}"))
+
+    def _check_finite(self, data: bytes) -> None:
+        """Tell of samples that are no numbers; the decoder makes silence of them."""
+        assert self.start is not None
+        if self.start.encoding != "pcm_f32le":
+            return
+        data = self._split_sample + data
+        num_whole = len(data) - len(data) % 4
+        self._split_sample = data[num_whole:]
+        num_bad = int(np.count_nonzero(~np.isfinite(np.frombuffer(data[:num_whole], "<f4"))))
+        if num_bad:
+            message = f"expected finite samples, got {num_bad} that are not; they became silence"
+            self.report_once(ProtocolError("repaired_audio", message))
 
     def _check_whole(self) -> None:
         assert self.start is not None

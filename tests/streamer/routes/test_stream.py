@@ -297,6 +297,21 @@ async def test_words_come_where_asked_for(service: Running) -> None:
     assert [word["start"] for word in final["words"]] == [0.0, 0.5, 1.0, 1.5]
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+async def test_samples_that_are_no_numbers_are_reported_once(service: Running, bad: float) -> None:
+    samples = babble(2.0)
+    samples[[3, 20_000]] = bad
+    data = samples.astype("<f4").tobytes()
+    async with _connect(service) as socket:
+        await _start(socket, encoding="pcm_f32le")
+        for i in range(0, len(data), 4099):
+            await socket.send(data[i : i + 4099])
+        await _say(socket, type="end")
+        messages = await _rest(socket)
+    assert [m["code"] for m in messages if m["type"] == "error"] == ["repaired_audio"]
+    assert _texts(messages) == WORDS
+
+
 async def test_channels_are_transcribed_apart(service: Running) -> None:
     left, right = babble(1.0), quiet(1.0)
     stereo = b"".join(pcm16(left[i : i + 1]) + pcm16(right[i : i + 1]) for i in range(len(left)))
