@@ -79,8 +79,11 @@ class LiveSession:
     ) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._close_streams()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            # also where whoever leaves is cancelled meanwhile
+            await self._close_streams()
 
     @property
     def duration(self) -> int:

@@ -1,0 +1,47 @@
+"""Serve with a deterministic engine in a process of its own: what the fault tests do harm to.
+
+`python -m tests.faults.serve --port 0 ...` prints the port in its first line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from engine.remote import RemoteEngine
+from engine.wire import Recipe
+from streamer import logs, options, process
+from streamer.config import ServerConfig
+from streamer.server import create_app
+from tests.faults.words_engine import Pace
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cost-s", type=float, default=0.01)
+    parser.add_argument("--width", type=int, default=8)
+    options.add_options(parser, ServerConfig, "service")
+    arguments = parser.parse_args()
+    config = options.build(ServerConfig, arguments, os.environ, {})
+    logs.set_up(config.log_level, config.log_format)
+    process.quiet_uvicorn()
+    pace = Pace(arguments.cost_s, arguments.width)
+    engine = RemoteEngine(
+        Recipe("tests.faults.words_engine", "make", pace), hang_s=config.engine_hang_s
+    )
+
+    def load() -> RemoteEngine:
+        engine.start()
+        return engine
+
+    with process.listen(config) as listener:
+        app = create_app(load, config)
+        print(listener.getsockname()[1], flush=True)
+        process.Server(app, app.state.service, config).run(sockets=[listener])
+    engine.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

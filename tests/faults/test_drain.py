@@ -1,0 +1,103 @@
+"""A service that is asked to stop finishes what was said, tells its clients, and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import signal
+import time
+import wave
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.faults.speaker import speak, speech, words_of
+from tests.faults.victim import victim
+
+LIMIT_S = 10.0  # within which a stopped service has to be gone
+
+
+async def test_a_stop_under_eight_live_streams_delivers_every_word_and_exits_0() -> None:
+    async with victim() as service:
+        audio = speech(10)
+        speaking = [
+            asyncio.create_task(speak(service.ws, audio, ends=False, partials=True))
+            for _ in range(8)
+        ]
+        idle = await connect(f"{service.ws}/v1/stream")
+        await asyncio.sleep(4.4)  # in the middle of the second sentence
+        code, elapsed_s = await service.stop()
+        heard = await asyncio.gather(*speaking)
+        assert (code, elapsed_s < LIMIT_S) == (0, True), (code, elapsed_s)
+        for each in heard:
+            # a second of the second sentence, cut where the stop came
+            assert len(each.words) >= 6 and each.words == words_of(2)[: len(each.words)]
+            assert [m["type"] for m in each.messages].count("reconnect") == 1
+            assert each.messages[-1]["type"] == "done"
+            assert each.close_code == 1012
+        await idle.wait_closed()
+        assert idle.close_code == 1012
+        assert not service.tracebacks, service.tracebacks
+
+
+async def test_who_comes_during_the_stop_is_refused() -> None:
+    async with victim("--cost-s=1.0", "--width=1", "--no-calibrate") as service:
+        speaking = asyncio.create_task(speak(service.ws, speech(4), ends=False))
+        await asyncio.sleep(1.0)
+        stopping = asyncio.create_task(service.stop())
+        await asyncio.sleep(0.3)
+        with pytest.raises((OSError, InvalidStatus)):
+            await connect(f"{service.ws}/v1/stream")
+        assert (await stopping)[0] == 0
+        assert (await speaking).close_code == 1012
+
+
+async def test_a_stop_does_not_wait_longer_than_its_limit() -> None:
+    async with victim("--cost-s=30", "--no-calibrate", "--drain-timeout-s=1") as service:
+        speaking = asyncio.create_task(speak(service.ws, speech(4), ends=False))
+        await asyncio.sleep(1.5)
+        code, elapsed_s = await service.stop()
+        assert code == 0 and elapsed_s < 6, (code, elapsed_s)
+        assert (await speaking).close_code in (1012, 1006)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
+    async with victim("--cost-s=5", "--no-calibrate") as service:
+        speaking = asyncio.create_task(speak(service.ws, speech(4), ends=False))
+        await asyncio.sleep(1.5)
+        engine = service.engine
+        service.process.send_signal(number)
+        await asyncio.sleep(0.5)
+        assert service.process.returncode is None
+        code, elapsed_s = await service.stop(number)
+        assert code != 0 and elapsed_s < 1, (code, elapsed_s)
+        await speaking
+        # nobody is left behind
+        start = time.monotonic()
+        while engine.is_running() and engine.status() != "zombie":
+            assert time.monotonic() - start < 3
+            await asyncio.sleep(0.05)
+
+
+async def test_a_file_in_work_is_finished_before_the_stop() -> None:
+    async with victim("--cost-s=0.3", "--width=1", "--no-calibrate") as service:
+        body = io.BytesIO()
+        with wave.open(body, "wb") as file:
+            file.setparams((1, 2, 16_000, 0, "NONE", ""))
+            file.writeframes(speech(3))
+        async with httpx.AsyncClient(timeout=20) as client:
+            posting = asyncio.create_task(
+                client.post(
+                    f"{service.http}/v1/audio/transcriptions",
+                    files={"file": ("a.wav", body.getvalue())},
+                    data={"model": "whisper-1", "language": "en"},
+                )
+            )
+            await asyncio.sleep(0.5)
+            code, _ = await service.stop()
+            answer = await posting
+        assert code == 0
+        assert answer.status_code == 200 and answer.json()["text"].split() == words_of(3)
