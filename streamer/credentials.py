@@ -15,6 +15,8 @@ QUERY_NAMES = frozenset({"key", "token", "api_key"})
 COOKIE = "wordwire"
 # a subprotocol of this name stands before the one that is the key (Deepgram's browser clients)
 KEY_FOLLOWS = frozenset({"token", "bearer"})
+# a key may follow this path: Twilio sends neither headers of one's own nor a query
+KEY_PATH = "/v1/twilio/"
 KEY_PREFIX = "openai-insecure-api-key."  # a subprotocol that holds the key (OpenAI's)
 
 
@@ -83,3 +85,12 @@ def split_query(query: str, found: Credentials) -> str:
         elif part:
             kept.append(part)
     return "&".join(kept)
+
+
+def split_path(path: str, found: Credentials) -> str:
+    """Take a key out of a path; returns what is left of it."""
+    rest, separator, key = path.partition(KEY_PATH)
+    if not separator or not key:
+        return path
+    found.candidates.append(key)
+    return rest + KEY_PATH.rstrip("/")

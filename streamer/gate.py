@@ -22,6 +22,7 @@ from streamer.credentials import (
     KEY_FOLLOWS,
     Credentials,
     read_headers,
+    split_path,
     split_query,
     split_subprotocols,
 )
@@ -221,6 +222,9 @@ def _take_credentials(scope: Scope) -> Credentials:
     scope["query_string"] = query.encode("latin-1")
     if scope["type"] == "websocket":
         scope["subprotocols"] = found.subprotocols
+        path = split_path(scope["path"], found)
+        if path != scope["path"]:
+            scope["path"], scope["raw_path"] = path, path.encode()
     secret = (b"authorization", b"x-api-key", b"cookie", b"sec-websocket-protocol")
     scope["headers"] = [(name, value) for name, value in scope["headers"] if name not in secret]
     # which token it was may matter to who made it; its digest lets nobody in

@@ -260,3 +260,24 @@ async def test_a_stream_that_stops_before_it_starts_is_closed(service: Running) 
         await socket.send(STOP)
         await asyncio.wait_for(socket.wait_closed(), 5)
     assert socket.close_code == 1000
+
+
+async def test_a_key_may_follow_the_path() -> None:
+    key = "a-key-of-enough-characters"
+    config = ServerConfig(port=0, api_keys=(key,))
+    async with running(config=config) as service:
+        for wrong in ("", "/", "/another-key-of-some-length"):
+            with pytest.raises(websockets.InvalidStatus) as caught:
+                await websockets.connect(f"{service.ws}/v1/twilio{wrong}")
+            assert caught.value.response.status_code == 401
+        async with websockets.connect(f"{service.ws}/v1/twilio/{key}") as socket:
+            for message in [CONNECTED, start(), *FRAMES, STOP]:
+                await socket.send(message)
+            await asyncio.wait_for(socket.wait_closed(), 20)
+        with pytest.raises(websockets.InvalidStatus):
+            await follow(service)
+        headers = {"Authorization": f"Bearer {key}"}
+        url = f"{service.ws}/v1/calls/CA1"
+        async with websockets.connect(url, additional_headers=headers) as reader:
+            received = [json.loads(message) async for message in reader]
+    assert finals(received) == SAID
