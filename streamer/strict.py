@@ -136,14 +136,12 @@ def _from_strings(annotation: Any, texts: list[str]) -> object:
     if typing.get_origin(annotation) is list:
         return [part.strip() for text in texts for part in text.split(",") if part.strip()]
     text = texts[-1]
-    if typing.get_origin(annotation) is typing.Literal:
-        kind = type(annotation.__args__[0])
-    else:
-        kind = annotation
     try:
-        if kind is bool:
+        if typing.get_origin(annotation) is typing.Literal:
+            return {str(choice): choice for choice in annotation.__args__}[text]
+        if annotation is bool:
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-        return kind(text)
+        return annotation(text)
     except (ValueError, KeyError):
         return text  # `build` says what was expected
 

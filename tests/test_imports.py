@@ -1,0 +1,96 @@
+"""Imports point one way, and the pure modules stay pure."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("engine", "streamer", "clients")
+EDGE = {"asyncio", "starlette", "websockets", "uvicorn", "time", "logging", "socket", "threading"}
+# samples, messages and `now` go in, windows and events come out
+PURE = [
+    "streamer/agreement.py",
+    "streamer/audio.py",
+    "streamer/buffer.py",
+    "streamer/events.py",
+    "streamer/journal.py",
+    "streamer/messages.py",
+    "streamer/protocol.py",
+    "streamer/segment.py",
+    "streamer/session.py",
+    "streamer/settings.py",
+    "streamer/speech.py",
+    "streamer/strict.py",
+    "streamer/transcript.py",
+    "clients/keeper.py",
+    "clients/subtitles.py",
+]
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Yield the full names of all modules that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            # `from streamer import protocol` imports streamer.protocol
+            if module in PACKAGES:
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+            else:
+                yield module
+
+
+def _files(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def _of(package: str, name: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+@pytest.mark.parametrize("path", _files("engine"), ids=str)
+def test_the_engine_knows_nothing_of_the_others(path: Path) -> None:
+    assert not [n for n in _imports(path) if _of("streamer", n) or _of("clients", n)]
+
+
+@pytest.mark.parametrize("path", _files("streamer"), ids=str)
+def test_the_streamer_knows_of_the_engine_only_its_seam(path: Path) -> None:
+    names = list(_imports(path))
+    assert not [n for n in names if _of("engine", n) and n != "engine.api"]
+    assert not [n for n in names if _of("clients", n)]
+
+
+@pytest.mark.parametrize("path", _files("clients"), ids=str)
+def test_clients_know_of_the_service_only_its_protocol(path: Path) -> None:
+    names = list(_imports(path))
+    assert not [n for n in names if _of("engine", n)]
+    assert not [n for n in names if _of("streamer", n) and n != "streamer.protocol"]
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_modules_do_no_io_and_read_no_clock(name: str) -> None:
+    assert not [n for n in _imports(ROOT / name) if n.partition(".")[0] in EDGE]
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("engine.api", ("torch", "tokenizers")),
+        ("streamer.server", ("torch", "tokenizers", "transformers")),
+        ("clients.client", ("torch", "starlette", "soundfile")),
+        ("clients.transcribe", ("torch", "starlette", "uvicorn")),
+        ("wordwire", ("torch", "numpy", "starlette", "soundfile")),
+    ],
+)
+def test_a_module_loads_without_what_it_does_not_need(module: str, absent: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; print([n for n in {absent!r} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
