@@ -10,36 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from dataclasses import dataclass
 
-from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window, Word
-from streamer.agreement import words_of
+from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
 from streamer.buffer import AudioBuffer
-from streamer.edge import best_edge, quietest
 from streamer.events import Event, Final, Partial, SpeechEnded, SpeechStarted
-from streamer.judgement import doubt
+from streamer.open_segment import OpenSegment
 from streamer.segment import Checkpoint, Closed, Mark, Opened, Rested, Resumed, Segmenter
 from streamer.settings import Endpointing, SessionSettings
 from streamer.speech import SpeechDetector
-from streamer.transcript import PATIENCE, Transcript, join
+from streamer.transcript import join
 
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
-SLIDE = 8 * SAMPLE_RATE  # a window longer than this slides to a settled sentence end
-SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
-SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
-FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
 LATE_S = 1.0  # a checkpoint overdue by more is skipped if another one waits
 STALL_S = 1.0  # sound that stays away this much longer than a packet ends the segment
 LOOKBACK = 2 * SAMPLE_RATE + SAMPLE_RATE // 2  # kept while nobody speaks: the longest pre-roll
-
-
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    """A hypothesis and the words of it that are taken for speech."""
-
-    hypothesis: Hypothesis
-    words: list[Word]
-    reason: str | None  # why words were withheld
 
 
 class Session:
@@ -54,13 +38,10 @@ class Session:
         self._segmenter = Segmenter(settings)
         self._marks: deque[Mark] = deque()  # not worked off yet; bounded by who feeds the sound
         self._events: list[Event] = []
-        self._segment = 0  # number of the open, or else of the next segment
-        self._transcript: Transcript | None = None  # of the open segment
-        self._window_start = 0  # of the open segment's next window
-        self._decoded_end = 0  # of the newest window decoded in the open segment
+        self._num_closed = 0  # segments
+        self._segment: OpenSegment | None = None  # the open one
+        self._decoded_end = 0  # of the newest window decoded
         self._in_flight: Mark | Window | None = None  # what is being decoded: a mark or a refresh
-        self._heard: _Heard | None = None  # the newest marked window's
-        self._shown: tuple[str, str] = ("", "")  # settled and volatile text of the last Partial
         self._language: str | None = None  # detected, and kept for the stream
         self._is_ended = False
         # latest arrival of a packet less the position of its start: when a sample would have come
@@ -74,7 +55,7 @@ class Session:
     @property
     def is_finished(self) -> bool:
         """All sound has come, and all Finals are out."""
-        return self._is_ended and not self._marks and self._transcript is None
+        return self._is_ended and not self._marks and self._segment is None
 
     @property
     def received(self) -> int:
@@ -84,7 +65,7 @@ class Session:
     @property
     def backlog(self) -> int:
         """Samples received that wait for a decode; 0 while nobody speaks."""
-        if self._transcript is None and not self._marks:
+        if self._segment is None and not self._marks:
             return 0
         return self._buffer.end - max(self._buffer.start, self._decoded_end)
 
@@ -96,7 +77,7 @@ class Session:
     @property
     def num_segments(self) -> int:
         """Segments closed so far."""
-        return self._segment
+        return self._num_closed
 
     @property
     def stream_options(self) -> StreamOptions:
@@ -159,7 +140,7 @@ class Session:
         """Use these settings from the next segment on; its end and pre-roll from now on."""
         self._next_settings = settings
         self._segmenter.settings = settings
-        if self._transcript is None:
+        if self._segment is None:
             self._settings = settings
 
     # --- windows and hypotheses ------------------------------------------------------------------
@@ -169,17 +150,17 @@ class Session:
         if self.wake_at is not None and now >= self.wake_at:
             self._marks += self._segmenter.close(self._buffer.end)
         self._advance()
-        if self._in_flight is not None or self._transcript is None:
+        if self._in_flight is not None or self._segment is None:
             return None
-        self._skip_checkpoints(now)
+        self._skip_checkpoints(self._segment, now)
         self._advance()
-        if not self._marks:
+        if self._segment is None or not self._marks:
             return self._refresh()
         mark = self._marks[0]
         assert isinstance(mark, Checkpoint | Rested | Closed), mark
         self._in_flight = mark
         is_last = not isinstance(mark, Checkpoint) or mark.is_pause
-        return self._window(mark.end, is_final=is_last)
+        return self._window(self._segment, mark.end, is_final=is_last)
 
     def window_failed(self, now: float) -> None:
         """Forget the window in flight: its stream was lost. The next one covers its sound."""
@@ -188,30 +169,26 @@ class Session:
     def receive_hypothesis(self, hypothesis: Hypothesis, now: float) -> None:
         """Take the text of the window in flight."""
         mark, self._in_flight = self._in_flight, None
-        transcript = self._transcript
-        assert mark is not None and transcript is not None, (mark, hypothesis.start, hypothesis.end)
-        heard = _listen(hypothesis)
+        segment = self._segment
+        assert mark is not None and segment is not None, (mark, hypothesis.start, hypothesis.end)
         self._decoded_end = max(self._decoded_end, hypothesis.end)
-        if isinstance(mark, Window):
-            transcript.preview(heard.words)
-            self._show(hypothesis)
-            return
-        self._settle_language(hypothesis, heard)
-        if self._heard is not None and self._heard.hypothesis.language != hypothesis.language:
-            transcript.forget_disagreement()
-        self._heard = heard
-        if isinstance(mark, Checkpoint):
-            self._marks.popleft()
-            transcript.agree(
-                heard.words,
-                mark.end,
-                is_pause=mark.is_pause,
-                may_settle=self._settings.partials,
-            )
-            self._slide(mark)
-            self._show(hypothesis)
-        else:
-            transcript.agree(heard.words, hypothesis.end, is_pause=True, may_settle=False)
+        match mark:
+            case Window():
+                segment.preview(hypothesis)
+                self._show(segment, hypothesis)
+            case Checkpoint(end, is_pause):
+                self._marks.popleft()
+                may_settle = self._settings.partials
+                segment.hear(hypothesis, is_pause=is_pause, may_settle=may_settle)
+                self._settle_language(segment, hypothesis)
+                segment.slide(end, self._buffer)
+                if segment.is_too_long(end) and segment.window_start > segment.start:
+                    segment = self._cut(segment)
+                self._buffer.drop_before(segment.window_start)
+                self._show(segment, hypothesis)
+            case _:
+                segment.hear(hypothesis, is_pause=True, may_settle=False)
+                self._settle_language(segment, hypothesis)
         self._advance()
 
     # --- the chain of marks ----------------------------------------------------------------------
@@ -219,76 +196,65 @@ class Session:
     def _advance(self) -> None:
         """Work off the marks that need no decode any more."""
         while self._marks and self._in_flight is None:
+            segment = self._segment
             match self._marks[0]:
                 case Opened(start):
-                    self._open(start)
-                case Resumed(start):
-                    self._window_start = self._decoded_end = start
-                    self._heard = None
+                    self._segment = self._open(start)
+                    self._started(self._segment)
                 case Closed(end, _, has_speech=False):
-                    self._open(self._decoded_end, is_silent=True)
-                    assert self._transcript is not None
-                    self._finish(self._transcript, end, is_endpoint=True)
-                    self._reset(end)
-                case Rested(end):
-                    if not self._has_heard(end):
-                        return
-                    self._complete()
-                case Closed(end, speech_end):
-                    if not self._has_heard(end):
-                        return
-                    self._complete()
-                    self._close(end, speech_end)
+                    self._finish(self._open(self._decoded_end), end, is_endpoint=True)
+                    self._decoded_end = max(self._decoded_end, end)
                 case Checkpoint():
                     return
+                case Resumed(start):
+                    assert segment is not None
+                    segment.resume(start)
+                    self._decoded_end = max(self._decoded_end, start)
+                case Rested(end):
+                    assert segment is not None
+                    if not segment.has_heard(end):
+                        return
+                    segment.transcript.complete()
+                case Closed(end, speech_end):
+                    assert segment is not None
+                    if not segment.has_heard(end):
+                        return
+                    segment.transcript.complete()
+                    lag = self._buffer.end - end
+                    self._events.append(SpeechEnded(self._channel, segment.number, speech_end, lag))
+                    self._finish(segment, end, is_endpoint=True)
+                    self._segment = None
             self._marks.popleft()
-        if self._transcript is None and not self._marks:
+        if self._segment is None and not self._marks:
             self._buffer.drop_before(self._buffer.end - LOOKBACK)
 
-    def _has_heard(self, end: int) -> bool:
-        """Tell whether the newest marked window is all that is to be decoded up to `end`."""
-        return self._heard is not None and self._heard.hypothesis.end == end
-
-    def _open(self, start: int, *, is_silent: bool = False) -> None:
+    def _open(self, start: int) -> OpenSegment:
         self._settings = self._next_settings
-        self._transcript = Transcript(start, PATIENCE[self._settings.delay])
-        self._begin(start)
-        if not is_silent:
-            lag = self._buffer.end - start
-            self._events.append(SpeechStarted(self._channel, self._segment, start, lag))
-
-    def _begin(self, start: int) -> None:
-        self._window_start = start
         self._decoded_end = max(self._decoded_end, start)
-        self._heard = None
-        self._shown = ("", "")
+        return OpenSegment(self._num_closed, start, self._settings)
 
-    def _complete(self) -> None:
-        assert self._transcript is not None
-        self._transcript.complete()
+    def _started(self, segment: OpenSegment) -> None:
+        lag = self._buffer.end - segment.start
+        self._events.append(SpeechStarted(self._channel, segment.number, segment.start, lag))
 
-    def _close(self, end: int, speech_end: int) -> None:
-        transcript = self._transcript
-        assert transcript is not None
-        lag = self._buffer.end - end
-        self._events.append(SpeechEnded(self._channel, self._segment, speech_end, lag))
-        self._finish(transcript, end, is_endpoint=True)
-        self._reset(end)
+    def _cut(self, segment: OpenSegment) -> OpenSegment:
+        """Close a long segment where its window starts; return the one that goes on."""
+        self._segment = segment.cut()
+        self._finish(segment, self._segment.start, is_endpoint=False)
+        self._started(self._segment)
+        return self._segment
 
-    def _reset(self, end: int) -> None:
-        self._transcript = self._heard = None
-        self._decoded_end = max(self._decoded_end, end)
-
-    def _finish(self, transcript: Transcript, end: int, *, is_endpoint: bool) -> None:
-        heard, words = self._heard, tuple(transcript.settled)
+    def _finish(self, segment: OpenSegment, end: int, *, is_endpoint: bool) -> None:
+        words = tuple(segment.transcript.settled)
+        heard = segment.heard
         hypothesis = heard.hypothesis if heard else None
         reason = None if words else (heard.reason if heard else None) or "no_speech"
         self._events.append(
             Final(
                 channel=self._channel,
-                segment=self._segment,
+                segment=segment.number,
                 text=join(words),
-                start=transcript.start,
+                start=segment.start,
                 end=end,
                 language=self._language_of(hypothesis),
                 language_probability=hypothesis.language_probability if hypothesis else 0.0,
@@ -300,12 +266,12 @@ class Session:
                 lag=self._buffer.end - end,
             )
         )
-        self._segment += 1
+        self._num_closed += 1
 
     # --- windows ---------------------------------------------------------------------------------
 
-    def _window(self, end: int, *, is_final: bool) -> Window:
-        start = self._window_start
+    def _window(self, segment: OpenSegment, end: int, *, is_final: bool) -> Window:
+        start = segment.window_start
         assert 0 < end - start <= MAX_WINDOW, (start, end)
         return Window(
             start=start,
@@ -318,106 +284,40 @@ class Session:
 
     def _refresh(self) -> Window | None:
         """Look at sound that no mark asks for yet, to show it early."""
-        end = min(self._buffer.end, self._window_start + MAX_WINDOW)
-        is_worth_it = (
-            self._settings.partials
-            and self._segmenter.is_speaking
-            and end - self._decoded_end >= REFRESH
-        )
-        if not is_worth_it:
+        segment = self._segment
+        if segment is None or not self._settings.partials or not self._segmenter.is_speaking:
             return None
-        window = self._window(end, is_final=False)
+        end = min(self._buffer.end, segment.window_start + MAX_WINDOW)
+        if end - self._decoded_end < REFRESH:
+            return None
+        window = self._window(segment, end, is_final=False)
         self._in_flight = window
         return window
 
-    def _skip_checkpoints(self, now: float) -> None:
+    def _skip_checkpoints(self, segment: OpenSegment, now: float) -> None:
         """Drop checkpoints that are too late to be of use, or were not asked for."""
-        while len(self._marks) > 1 or not self._settings.partials:
-            mark = self._marks[0] if self._marks else None
-            if not isinstance(mark, Checkpoint):
-                return
-            if self._must_slide(mark):
-                return
-            is_late = now - self._lead_s - mark.end / SAMPLE_RATE > LATE_S
-            is_unasked = not self._settings.partials and (len(self._marks) > 1 or not mark.is_pause)
-            if not (is_late or is_unasked):
+        while self._marks and isinstance(mark := self._marks[0], Checkpoint):
+            is_next = len(self._marks) == 1
+            is_late = now - self._lead_s - mark.end / SAMPLE_RATE > LATE_S and not is_next
+            # a pause is decoded at once, so that the Final is ready when the silence is long enough
+            is_unasked = not self._settings.partials and not (is_next and mark.is_pause)
+            if segment.must_slide(mark.end) or not (is_late or is_unasked):
                 return
             self._marks.popleft()
 
-    def _slide(self, mark: Checkpoint) -> None:
-        """Move the window's start past settled text; cut the segment if it is too long."""
-        transcript = self._transcript
-        assert transcript is not None
-        is_forced = self._must_slide(mark)
-        length = mark.end - self._window_start
-        if is_forced:
-            transcript.settle_until(mark.end - FORCED_MARGIN)
-        if is_forced or length >= SLIDE:
-            edge = best_edge(
-                transcript.anchors,
-                transcript.volatile,
-                is_sentence_wanted=not is_forced and length < SLIDE_HARD,
-            )
-            if edge is not None:
-                start = quietest(self._buffer, max(edge.start, self._window_start + 1), edge.end)
-                transcript.slide(edge.num_words)
-                self._begin_window(start)
-            elif is_forced and not transcript.anchors:
-                # nothing but sound without words; what may begin a word is kept
-                self._begin_window(
-                    quietest(self._buffer, mark.end - 2 * FORCED_MARGIN, mark.end - FORCED_MARGIN)
-                )
-        if self._is_too_long(mark) and self._window_start > transcript.start:
-            self._transcript = transcript.cut(self._window_start)
-            self._finish(transcript, self._window_start, is_endpoint=False)
-            self._shown = ("", "")
-            lag = self._buffer.end - self._window_start
-            self._events.append(
-                SpeechStarted(self._channel, self._segment, self._window_start, lag)
-            )
-
-    def _must_slide(self, mark: Checkpoint) -> bool:
-        """Tell whether the window or the segment gets too long unless it slides here."""
-        assert self._transcript is not None
-        is_whole = self._window_start == self._transcript.start
-        return mark.end - self._window_start >= SLIDE_FORCED or (
-            is_whole and self._is_too_long(mark)
-        )
-
-    def _is_too_long(self, mark: Checkpoint) -> bool:
-        assert self._transcript is not None
-        length = mark.end - self._transcript.start
-        return length >= self._settings.max_segment and not self._is_manual
-
-    @property
-    def _is_manual(self) -> bool:
-        return self._settings.endpointing is Endpointing.MANUAL
-
-    def _begin_window(self, start: int) -> None:
-        self._window_start = start
-        self._buffer.drop_before(start)
-
     # --- text ------------------------------------------------------------------------------------
 
-    def _show(self, hypothesis: Hypothesis) -> None:
+    def _show(self, segment: OpenSegment, hypothesis: Hypothesis) -> None:
         """Emit a Partial if it would say something new."""
-        transcript = self._transcript
-        assert transcript is not None
-        if not self._settings.partials:
+        if not self._settings.partials or (shown := segment.show()) is None:
             return
-        settled = join(transcript.settled)
-        whole = join([*transcript.settled, *transcript.volatile])
-        shown = (settled, whole[len(settled) :])
-        if shown == self._shown:
-            return
-        self._shown = shown
         self._events.append(
             Partial(
                 channel=self._channel,
-                segment=self._segment,
-                settled=shown[0],
-                volatile=shown[1],
-                start=transcript.start,
+                segment=segment.number,
+                settled=shown.settled,
+                volatile=shown.volatile,
+                start=segment.start,
                 end=hypothesis.end,
                 language=self._language_of(hypothesis),
                 lag=self._buffer.end - hypothesis.end,
@@ -428,15 +328,16 @@ class Session:
         known = self._settings.language or self._language
         return known or (hypothesis.language if hypothesis else "")
 
-    def _settle_language(self, hypothesis: Hypothesis, heard: _Heard) -> None:
+    def _settle_language(self, segment: OpenSegment, hypothesis: Hypothesis) -> None:
         """Keep a detected language once enough was said in it."""
-        if self._settings.language is not None or self._language is not None or not heard.words:
+        if self._settings.language is not None or self._language is not None:
+            return
+        if segment.heard is None or not segment.heard.words:
             return
         length = hypothesis.end - hypothesis.start
         if hypothesis.language_probability >= 0.8 and length >= 2 * SAMPLE_RATE:
             self._language = hypothesis.language
 
-
-def _listen(hypothesis: Hypothesis) -> _Heard:
-    reason = doubt(hypothesis)
-    return _Heard(hypothesis, [] if reason else words_of(hypothesis), reason)
+    @property
+    def _is_manual(self) -> bool:
+        return self._settings.endpointing is Endpointing.MANUAL

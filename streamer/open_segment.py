@@ -1,0 +1,125 @@
+"""The segment that is open: its windows, what was heard in them, and what was shown of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
+from streamer.agreement import words_of
+from streamer.buffer import AudioBuffer
+from streamer.edge import best_edge, quietest
+from streamer.judgement import doubt
+from streamer.settings import Endpointing, SessionSettings
+from streamer.transcript import PATIENCE, Transcript, join
+
+SLIDE = 8 * SAMPLE_RATE  # a window longer than this slides to a settled sentence end
+SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
+SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
+FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A hypothesis and the words of it that are taken for speech."""
+
+    hypothesis: Hypothesis
+    words: list[Word]
+    reason: str | None  # why words were withheld
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The text of a Partial."""
+
+    settled: str = ""
+    volatile: str = ""
+
+
+class OpenSegment:
+    """What is known of the open segment."""
+
+    def __init__(self, number: int, start: int, settings: SessionSettings) -> None:
+        self.number = number
+        self.settings = settings
+        self.transcript = Transcript(start, PATIENCE[settings.delay])
+        self.window_start = start  # of its next window
+        self.heard: Heard | None = None  # the newest marked window's
+        self._shown = Shown()
+
+    @property
+    def start(self) -> int:
+        return self.transcript.start
+
+    def hear(self, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool) -> None:
+        """Take the text of a marked window."""
+        reason = doubt(hypothesis)
+        words = [] if reason else words_of(hypothesis)
+        if self.heard is not None and self.heard.hypothesis.language != hypothesis.language:
+            self.transcript.forget_disagreement()
+        self.heard = Heard(hypothesis, words, reason)
+        self.transcript.agree(words, hypothesis.end, is_pause=is_pause, may_settle=may_settle)
+
+    def preview(self, hypothesis: Hypothesis) -> None:
+        """Take the text of a window that only refreshes what is shown."""
+        if doubt(hypothesis) is None:
+            self.transcript.preview(words_of(hypothesis))
+
+    def has_heard(self, end: int) -> bool:
+        """Tell whether the newest marked window is the one that ends here."""
+        return self.heard is not None and self.heard.hypothesis.end == end
+
+    def resume(self, start: int) -> None:
+        """Begin a new window after a rest."""
+        self.window_start = start
+        self.transcript.slide(len(self.transcript.anchors))
+        self.heard = None
+
+    def must_slide(self, end: int) -> bool:
+        """Tell whether the window or the segment gets too long unless it slides here."""
+        is_whole = self.window_start == self.start
+        is_long = end - self.window_start >= SLIDE_FORCED
+        return is_long or (is_whole and self.is_too_long(end))
+
+    def is_too_long(self, end: int) -> bool:
+        """Tell whether the segment is to be cut. A manual one never is."""
+        is_manual = self.settings.endpointing is Endpointing.MANUAL
+        return end - self.start >= self.settings.max_segment and not is_manual
+
+    def slide(self, end: int, buffer: AudioBuffer) -> None:
+        """Move the window's start past settled text, if the window that ended here was long."""
+        length = end - self.window_start
+        assert length <= MAX_WINDOW, (self.window_start, end)
+        is_forced = self.must_slide(end)
+        if not is_forced and length < SLIDE:
+            return
+        if is_forced:
+            self.transcript.settle_until(end - FORCED_MARGIN)
+        edge = best_edge(
+            self.transcript.anchors,
+            self.transcript.volatile,
+            is_sentence_wanted=not is_forced and length < SLIDE_HARD,
+        )
+        if edge is not None:
+            first = max(edge.start, self.window_start + 1)
+            self.window_start = quietest(buffer, first, max(edge.end, first))
+            self.transcript.slide(edge.num_words)
+        elif is_forced and not self.transcript.anchors:
+            # nothing but sound without words; what may begin a word is kept
+            self.window_start = quietest(buffer, end - 2 * FORCED_MARGIN, end - FORCED_MARGIN)
+
+    def cut(self) -> OpenSegment:
+        """Keep what lies before the window; return the segment that goes on with the rest."""
+        rest = OpenSegment(self.number + 1, self.window_start, self.settings)
+        rest.transcript = self.transcript.cut(self.window_start)
+        rest.heard = self.heard
+        return rest
+
+    def show(self) -> Shown | None:
+        """Return the text to show now, or None if it is what was shown last."""
+        settled = join(self.transcript.settled)
+        whole = join([*self.transcript.settled, *self.transcript.volatile])
+        shown = Shown(settled, whole[len(settled) :])
+        if shown == self._shown:
+            return None
+        self._shown = shown
+        return shown
