@@ -14,6 +14,7 @@ from streamer.gate import Gate
 from streamer.routes import (
     deepgram,
     deepgram_file,
+    document,
     health,
     openai_realtime,
     openai_rest,
@@ -36,6 +37,7 @@ PROTOCOLS = (
     whisperlive,
     openai_rest,
     openai_realtime,
+    document,
     page,
 )
 
