@@ -6,7 +6,9 @@ import asyncio
 import base64
 import json
 import time
+import wave
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 import soxr
 import websockets
+from documented_example import example_of, run_python
 from running_service import Running, babble, pcm16, quiet, running
 
 from streamer.config import ServerConfig
@@ -436,3 +439,15 @@ async def test_the_beta_way_to_a_secret(service: Running) -> None:
     body = answer.json()
     assert body["input_audio_format"] == "g711_alaw"
     assert body["client_secret"]["value"].startswith("ek_")
+
+
+async def test_the_documented_client(service: Running, tmp_path: Path) -> None:
+    path = tmp_path / "talk.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(24_000)
+        file.writeframes(pcm24(TALK))
+    host = f"{service.host}:{service.port}"
+    out = await run_python(example_of("openai.md"), host, str(path))
+    assert out.splitlines() == [f"file: {FIRST} {SECOND}", f"live: {FIRST} {SECOND}"]
