@@ -7,7 +7,7 @@ Follows whisper/model.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,42 +17,27 @@ from torch import Tensor
 from engine.attention import Attention
 from engine.config import ModelConfig
 from engine.extent import Extent
-from engine.linear import DenseLinear, Linear
+from engine.layers import Add, Layers, LinearMaker, Pair, PlainLayers, Project
+from engine.linear import DenseLinear
 from engine.mel import Mel
-
-LinearMaker = Callable[[Tensor, Tensor | None], Linear]
-
-
-class LayerNorm:
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self._weight = weight
-        self._bias = bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self._weight.shape, self._weight, self._bias)
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderLayer:
-    attention_norm: LayerNorm
-    qkv: Linear
-    out: Linear
-    ffn_norm: LayerNorm
-    up: Linear
-    down: Linear
+    qkv: Project
+    out: Add
+    up: Project
+    down: Add
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    attention_norm: LayerNorm
-    qkv: Linear
-    out: Linear
-    cross_norm: LayerNorm
-    cross_q: Linear
-    cross_out: Linear
-    ffn_norm: LayerNorm
-    up: Linear
-    down: Linear
+    qkv: Project
+    out: Add
+    cross_q: Project
+    cross_out: Add
+    up: Project
+    down: Add
 
 
 class Whisper:
@@ -63,54 +48,60 @@ class Whisper:
         config: ModelConfig,
         weights: dict[str, Tensor],
         make_linear: LinearMaker = DenseLinear,
+        *,
+        encoder: Layers | None = None,
+        decoder: Layers | None = None,
     ) -> None:
-        """Build the model from `weights.load_weights`; tensors are taken as they are."""
+        """Build the model from `weights.load_weights`; tensors are taken as they are.
+
+        Args:
+            make_linear: makes the linear layers where nothing else is said.
+            encoder: makes the encoder's layers, and the projection to cross-attention K/V.
+            decoder: makes the decoder's layers.
+        """
+        encoder = encoder or PlainLayers(make_linear)
+        decoder = decoder or PlainLayers(make_linear)
         self.config = config
         self._conv1 = (weights["encoder.conv1.weight"], weights["encoder.conv1.bias"])
         self._conv2 = (weights["encoder.conv2.weight"], weights["encoder.conv2.bias"])
         self._encoder_positions = weights["encoder.positions"]  # (1500, C)
         self._decoder_positions = weights["decoder.positions"]  # (448, C)
         self._embedding = weights["decoder.embedding.weight"]  # (V, C)
-        self._vocabulary = make_linear(self._embedding, None)
 
-        def norm(name: str) -> LayerNorm:
-            return LayerNorm(weights[f"{name}.weight"], weights[f"{name}.bias"])
+        def pair(name: str) -> Pair:
+            return Pair(weights[f"{name}.weight"], weights[f"{name}.bias"])
 
-        def linear(name: str) -> Linear:
-            return make_linear(weights[f"{name}.weight"], weights[f"{name}.bias"])
+        def make_encoder_layer(name: str) -> EncoderLayer:
+            return EncoderLayer(
+                encoder.project(pair(f"{name}.attention_norm"), pair(f"{name}.attention.qkv")),
+                encoder.add(pair(f"{name}.attention.out")),
+                encoder.project(pair(f"{name}.ffn_norm"), pair(f"{name}.ffn.up"), with_gelu=True),
+                encoder.add(pair(f"{name}.ffn.down")),
+            )
+
+        def make_decoder_layer(name: str) -> DecoderLayer:
+            return DecoderLayer(
+                decoder.project(pair(f"{name}.attention_norm"), pair(f"{name}.attention.qkv")),
+                decoder.add(pair(f"{name}.attention.out")),
+                decoder.project(pair(f"{name}.cross_norm"), pair(f"{name}.cross.q")),
+                decoder.add(pair(f"{name}.cross.out")),
+                decoder.project(pair(f"{name}.ffn_norm"), pair(f"{name}.ffn.up"), with_gelu=True),
+                decoder.add(pair(f"{name}.ffn.down")),
+            )
 
         self._encoder_layers = [
-            EncoderLayer(
-                norm(f"encoder.layers.{n}.attention_norm"),
-                linear(f"encoder.layers.{n}.attention.qkv"),
-                linear(f"encoder.layers.{n}.attention.out"),
-                norm(f"encoder.layers.{n}.ffn_norm"),
-                linear(f"encoder.layers.{n}.ffn.up"),
-                linear(f"encoder.layers.{n}.ffn.down"),
-            )
-            for n in range(config.encoder_layers)
+            make_encoder_layer(f"encoder.layers.{n}") for n in range(config.encoder_layers)
         ]
         self._decoder_layers = [
-            DecoderLayer(
-                norm(f"decoder.layers.{n}.attention_norm"),
-                linear(f"decoder.layers.{n}.attention.qkv"),
-                linear(f"decoder.layers.{n}.attention.out"),
-                norm(f"decoder.layers.{n}.cross_norm"),
-                linear(f"decoder.layers.{n}.cross.q"),
-                linear(f"decoder.layers.{n}.cross.out"),
-                norm(f"decoder.layers.{n}.ffn_norm"),
-                linear(f"decoder.layers.{n}.ffn.up"),
-                linear(f"decoder.layers.{n}.ffn.down"),
-            )
-            for n in range(config.decoder_layers)
+            make_decoder_layer(f"decoder.layers.{n}") for n in range(config.decoder_layers)
         ]
-        self._encoder_norm = norm("encoder.norm")
-        self._decoder_norm = norm("decoder.norm")
+        self._encoder_norm = encoder.norm(pair("encoder.norm"))
+        self._decoder_norm = decoder.norm(pair("decoder.norm"))
+        self._vocabulary = decoder.logits(self._embedding)
         # one product for the K and V of all decoder layers
-        cross = [f"decoder.layers.{n}.cross.kv" for n in range(config.decoder_layers)]
-        self._cross_kv = make_linear(
-            torch.cat([weights[f"{name}.weight"] for name in cross]),
-            torch.cat([weights[f"{name}.bias"] for name in cross]),
+        cross = [pair(f"decoder.layers.{n}.cross.kv") for n in range(config.decoder_layers)]
+        self._cross_kv = encoder.linear(
+            Pair(torch.cat([kv.weight for kv in cross]), torch.cat([kv.bias for kv in cross]))
         )
         # heads of each layer whose queries are kept to align words
         self.alignment_heads = {
@@ -134,22 +125,25 @@ class Whisper:
         last = self.config.max_source_positions - 1
         rows, kept = [], []
         for b, extent in enumerate(extents):
-            at = extent.positions(x.device)
+            at = extent.positions()
             silent = at.clamp(max=num_computed - 3)
             where = torch.where(at == last, num_computed - 1, silent)
             rows.append(where + b * num_computed if num_computed <= last else at + b * num_computed)
             kept.append(at)
-        packed = x.transpose(1, 2).flatten(0, 1)[torch.cat(rows)]
-        return packed + self._encoder_positions[torch.cat(kept)]
+        packed = x.transpose(1, 2).flatten(0, 1)[torch.cat(rows).to(x.device)]
+        return packed + self._encoder_positions[torch.cat(kept).to(x.device)]
 
     def encode(self, x: Tensor, attention: Attention) -> Tensor:
-        """Run the encoder over planned windows: (N, C) from embed_sound -> (N, C)."""
+        """Run the encoder over planned windows: (N, C) from embed_sound -> (N, C).
+
+        It may overwrite x.
+        """
         N, C = x.shape
         heads = (self.config.num_heads, self.config.head_dim)
         for layer in self._encoder_layers:
-            q, k, v = layer.qkv(layer.attention_norm(x)).view(N, 3, *heads).unbind(1)
-            x = x + layer.out(attention.run_encoder(q, k, v).reshape(N, C))
-            x = x + layer.down(F.gelu(layer.up(layer.ffn_norm(x))))
+            q, k, v = layer.qkv(x).view(N, 3, *heads).unbind(1)
+            x = layer.out(x, attention.run_encoder(q, k, v).reshape(N, C))
+            x = layer.down(x, layer.up(x))
         return self._encoder_norm(x)
 
     def project_cross(self, x: Tensor) -> Tensor:
@@ -180,13 +174,15 @@ class Whisper:
         heads = (self.config.num_heads, self.config.head_dim)
         x = F.embedding(tokens, self._embedding) + F.embedding(positions, self._decoder_positions)
         for n, layer in enumerate(self._decoder_layers):
-            q, k, v = layer.qkv(layer.attention_norm(x)).view(N, 3, *heads).unbind(1)
-            x = x + layer.out(attention.run_self(n, q, k, v).reshape(N, C))
-            q = layer.cross_q(layer.cross_norm(x)).view(N, *heads)
+            q, k, v = layer.qkv(x).view(N, 3, *heads).unbind(1)
+            x = layer.out(x, attention.run_self(n, q, k, v).reshape(N, C))
+            q = layer.cross_q(x).view(N, *heads)
             if alignment_queries is not None and n in self.alignment_heads:
-                alignment_queries.append(q[:, self.alignment_heads[n]])
-            x = x + layer.cross_out(attention.run_cross(n, q).reshape(N, C))
-            x = x + layer.down(F.gelu(layer.up(layer.ffn_norm(x))))
+                # stacked, as a list of indices could not be captured into a CUDA graph
+                kept = [q[:, head] for head in self.alignment_heads[n]]
+                alignment_queries.append(torch.stack(kept, dim=1))
+            x = layer.cross_out(x, attention.run_cross(n, q).reshape(N, C))
+            x = layer.down(x, layer.up(x))
         return self._decoder_norm(x)
 
     def compute_logits(self, x: Tensor) -> Tensor:
