@@ -121,8 +121,11 @@ def _serve(arguments: argparse.Namespace) -> int:
         scheme = "https" if config.tls_certificate else "http"
         address = f"[{config.host}]" if ":" in config.host else config.host
         port = listener.getsockname()[1]
-        print(f"Wordwire at {scheme}://{address}:{port}", file=sys.stderr, flush=True)
-        process.Server(app, service, config).run(sockets=[listener])
+
+        def announce() -> None:
+            print(f"Wordwire at {scheme}://{address}:{port}", file=sys.stderr, flush=True)
+
+        process.Server(app, service, config, on_start=announce).run(sockets=[listener])
     if service.failure is not None:
         if not isinstance(service.failure, ModelError | EngineError | ValueError):
             logger.error("the engine failed", exc_info=service.failure)

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -25,6 +25,7 @@ PING_INTERVAL_S = 20.0  # proxies drop what is quiet for 30 to 60 s
 # A peer that acknowledges nothing for this long is gone. Pongs cannot tell: they wait behind the
 # audio of a client that sends faster than it is transcribed.
 PEER_TIMEOUT_MS = 60_000
+BACKLOG = 1024  # connections that wait to be accepted: a storm of returning clients
 CLOSE_GRACE_S = 1.0  # for the closing handshakes, after the sessions are done
 
 
@@ -58,6 +59,8 @@ def listen(config: ServerConfig) -> socket.socket:
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PEER_TIMEOUT_MS)
         listener.bind((config.host, config.port))
+        # from here on clients wait instead of being turned away, while the application is set up
+        listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError:
         listener.close()
@@ -72,7 +75,20 @@ class Server(uvicorn.Server):
     process at once.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, config: ServerConfig) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Service,
+        config: ServerConfig,
+        *,
+        on_start: Callable[[], None] | None = None,
+    ) -> None:
+        """Set up.
+
+        Args:
+            on_start: called once requests are answered and signals are handled; the model may
+                still be loading.
+        """
         super().__init__(
             uvicorn.Config(
                 app,
@@ -96,9 +112,12 @@ class Server(uvicorn.Server):
         )
         self._service = service
         self._drain_timeout_s = config.drain_timeout_s
+        self._on_start = on_start
 
     async def main_loop(self) -> None:
         """Run until a signal comes or the engine turns out not to load."""
+        if self._on_start is not None:
+            self._on_start()
         while not self.should_exit and self._service.failure is None:
             await self.on_tick(0)
             await asyncio.sleep(0.1)

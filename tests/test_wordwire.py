@@ -1,0 +1,191 @@
+"""The command as a person starts it: in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import soundfile
+
+import wordwire
+
+ROOT = Path(__file__).parent.parent
+TALK = ROOT.parent / "shared/data/speech/read/jfk.wav"
+
+
+def _run(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "wordwire", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+
+
+@contextlib.contextmanager
+def _serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start `wordwire serve` on a free port; gives the process and the port."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wordwire", "serve", "--port", "0", *arguments],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r":(\d+)$", line.strip())
+        assert found, line
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def _status(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def _wait_ready(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while _status(port, "/readyz") != 200:
+        assert time.monotonic() < deadline, "never ready"
+        time.sleep(0.1)
+
+
+def test_help_shows_every_option_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        wordwire.main(["serve", "--help"])
+    text = capsys.readouterr().out
+    for word in ("engine:", "limits:", "--model", "--device", "--max-sessions", "--port"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--port", "70000"], "port"),
+        (["--port", "many"], "--port"),
+        (["--device", "toaster"], "device"),
+        (["--tls-key", "key.pem"], "tls_certificate"),
+        (["--config", "/nowhere.toml"], "nowhere.toml"),
+    ],
+)
+def test_options_that_cannot_be_used_end_with_code_2(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = wordwire.main(["serve", *arguments])
+    except SystemExit as stop:  # argparse
+        code = int(stop.code or 0)
+    assert code == 2 and reason in capsys.readouterr().err
+
+
+def test_a_missing_model_is_said_in_one_line() -> None:
+    done = _run("serve", "--port", "0", "--model", "/nowhere/model")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    (line,) = [text for text in done.stderr.splitlines() if text.startswith("wordwire: ")]
+    assert "/nowhere/model" in line
+
+
+def test_a_broken_model_is_said_in_one_line(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
+    done = _run("serve", "--port", "0", "--model", str(tmp_path))
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert len([t for t in done.stderr.splitlines() if t.startswith("wordwire: ")]) == 1
+
+
+def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = _run("serve", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 2
+    assert "cannot listen" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_a_server_the_client_says_how_to_start_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.wav"
+    soundfile.write(path, [0.0] * 1600, 16_000)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        assert wordwire.main(["transcribe", str(path), "--url", f"ws://127.0.0.1:{port}"]) == 1
+    assert "wordwire serve" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wordwire.main(["transcribe", "/nowhere.wav"]) == 1
+    assert "/nowhere.wav does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.model
+def test_a_served_model_transcribes_a_file_and_stops_cleanly(tmp_path: Path) -> None:
+    if not TALK.is_file():
+        pytest.skip("the speech data is not on this machine")
+    with _serving("--model", "base") as (process, port):
+        assert _status(port, "/healthz") == 200  # from the start, while the model loads
+        url = f"http://127.0.0.1:{port}"
+        # the client waits for the model by itself
+        done = _run("transcribe", str(TALK), "--fast", "--url", url, "--format", "srt")
+        assert done.returncode == 0, done.stderr
+        assert "ask not" in done.stdout.lower() and "00:00:0" in done.stdout
+        output = tmp_path / "talk.json"
+        done = _run(
+            "transcribe", str(TALK), "--fast", "--url", url, "--format", "json", "-o", str(output)
+        )
+        assert done.returncode == 0 and done.stdout == ""
+        assert "your country" in output.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+@pytest.mark.model
+def test_a_stop_while_the_model_loads_is_clean() -> None:
+    with _serving("--model", "tiny.en") as (process, _port):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+@pytest.mark.model
+def test_a_second_interrupt_exits_at_once() -> None:
+    with _serving("--model", "tiny.en", "--drain-timeout-s", "30") as (process, port):
+        _wait_ready(port)
+        # a session that nobody ends holds the first stop up
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(
+                b"GET /v1/stream?language=en HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+                b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            )
+            assert b"101" in client.recv(4096)
+            time.sleep(0.3)
+            os.kill(process.pid, signal.SIGINT)
+            time.sleep(0.2)
+            os.kill(process.pid, signal.SIGINT)
+            began = time.monotonic()
+            process.wait(20)
+            assert time.monotonic() - began < 10  # the drain alone would take 30 s
