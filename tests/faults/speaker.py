@@ -20,8 +20,7 @@ SENTENCE_S, PAUSE_S = 2.0, 1.0
 
 def speech(num_sentences: int) -> bytes:
     """Say sentences of two seconds with a second of quiet after each."""
-    pieces = [part for _ in range(num_sentences) for part in (babble(SENTENCE_S), quiet(PAUSE_S))]
-    return pcm16(np.concatenate(pieces))
+    return pcm16(np.concatenate((babble(SENTENCE_S), quiet(PAUSE_S)))) * num_sentences
 
 
 def words_of(num_sentences: int) -> list[str]:
@@ -48,7 +47,7 @@ class Heard:
 
 
 async def speak(
-    url: str, audio: bytes, *, pace: float = 1.0, ends: bool = True, **settings: object
+    url: str, audio: bytes, *, pace: float = 2.0, ends: bool = True, **settings: object
 ) -> Heard:
     """Open a session, send sound at a multiple of real time, and read until the close."""
     heard = Heard()

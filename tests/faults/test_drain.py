@@ -23,8 +23,7 @@ async def test_a_stop_under_eight_live_streams_delivers_every_word_and_exits_0()
     async with victim() as service:
         audio = speech(10)
         speaking = [
-            asyncio.create_task(speak(service.ws, audio, ends=False, partials=True))
-            for _ in range(8)
+            asyncio.create_task(speak(service.ws, audio, pace=1, ends=False)) for _ in range(8)
         ]
         idle = await connect(f"{service.ws}/v1/stream")
         await asyncio.sleep(4.4)  # in the middle of the second sentence

@@ -1,0 +1,255 @@
+"""Clients that die, stall, or never speak harm nobody but themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import time
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.faults.speaker import Heard, listen, send, speak, speech, words_of
+from tests.faults.victim import Victim, victim
+
+NUM_SENTENCES = 3
+
+
+def _speak_for_ever(url: str) -> None:
+    asyncio.run(speak(url, speech(100)))
+
+
+async def test_killed_clients_free_their_places_and_others_hear_all() -> None:
+    async with victim("--max-sessions=4") as service:
+        context = multiprocessing.get_context("spawn")
+        doomed = [context.Process(target=_speak_for_ever, args=(service.ws,)) for _ in range(3)]
+        for process in doomed:
+            process.start()
+        async with asyncio.timeout(30):
+            while (await service.metrics())["wordwire_open_sessions"] < 3:
+                await asyncio.sleep(0.05)
+        bystander = asyncio.create_task(speak(service.ws, speech(NUM_SENTENCES)))
+        async with asyncio.timeout(5):
+            while (await service.metrics())["wordwire_open_sessions"] < 4:
+                await asyncio.sleep(0.05)
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"{service.ws}/v1/stream")
+        assert refused.value.response.status_code == 503
+        assert "Retry-After" in refused.value.response.headers
+        for process in doomed:
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+        start = time.monotonic()
+        heard = await speak(service.ws, speech(1), pace=4)
+        assert heard.words == words_of(1)
+        assert time.monotonic() - start < 5  # the places are free within five seconds
+        assert (await bystander).words == words_of(NUM_SENTENCES)
+        for process in doomed:
+            process.join()
+        await service.wait_idle()
+
+
+async def test_what_clients_ask_for_does_not_change_the_limits() -> None:
+    async with victim("--max-sessions=2") as service:
+        async with connect(f"{service.ws}/v1/stream") as greedy:
+            await greedy.send(
+                json.dumps({"type": "start", "max_clients": 99, "max_connection_time": 9999})
+            )
+            messages = [json.loads(await greedy.recv()) for _ in range(3)]
+            assert {m["type"] for m in messages} == {"ready", "error"}
+            async with connect(f"{service.ws}/v1/stream?language=en") as second:
+                await second.recv()
+                with pytest.raises(InvalidStatus):
+                    await connect(f"{service.ws}/v1/stream")
+
+
+async def test_sockets_that_never_start_are_closed_and_are_no_sessions() -> None:
+    async with victim("--start-timeout-s=1", "--max-sessions=2") as service:
+        silent = [await connect(f"{service.ws}/v1/stream") for _ in range(20)]
+        assert (await service.metrics())["wordwire_open_sessions"] == 0
+        heard = await speak(service.ws, speech(1), pace=4)
+        assert heard.words == words_of(1)
+        for each in silent:
+            await asyncio.wait_for(each.wait_closed(), 5)
+            assert each.close_code == 1008
+
+
+async def test_connections_that_send_no_request_are_dropped() -> None:
+    async with victim("--request-timeout-s=1") as service:
+        before = service.num_descriptors
+        raw = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(50)]
+        for index, each in enumerate(raw):
+            if index % 2:
+                each.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        await asyncio.sleep(0.5)
+        assert service.num_descriptors >= before + 50
+        async with asyncio.timeout(5):
+            while service.num_descriptors > before + 2:
+                await asyncio.sleep(0.1)
+        for each in raw:
+            each.close()
+
+
+async def test_connections_beyond_the_limit_are_told_so() -> None:
+    async with victim("--max-connections=10") as service:
+        raw = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(10)]
+        await asyncio.sleep(0.2)
+        with socket.create_connection(("127.0.0.1", service.port)) as late:
+            late.settimeout(5)
+            answer = await asyncio.to_thread(late.recv, 1000)
+        assert answer.startswith(b"HTTP/1.1 503")
+        for each in raw:
+            each.close()
+        async with asyncio.timeout(5):
+            while not await service.is_ready():
+                await asyncio.sleep(0.05)
+
+
+async def test_a_client_that_does_not_read_is_dropped_and_others_hear_all() -> None:
+    async with victim("--send-timeout-s=1", "--max-sessions=3") as service:
+        bystander = asyncio.create_task(speak(service.ws, speech(NUM_SENTENCES)))
+        sleeper = _handshake(service)
+        # errors are answers too: each of these is answered, and nothing of it is read
+        flood = _frame(b'{"type":"nope","x":"' + b"y" * 3000 + b'"}') * 50
+        sent = await asyncio.to_thread(_send_until_blocked, sleeper, flood)
+        assert sent > 0
+        async with asyncio.timeout(15):
+            while (await service.metrics()).get("wordwire_open_sockets", 0) > 1:
+                await asyncio.sleep(0.1)
+        sleeper.close()
+        assert (await bystander).words == words_of(NUM_SENTENCES)
+
+
+async def test_a_fast_sender_is_slowed_down_and_not_buffered() -> None:
+    async with victim("--cost-s=0.2", "--width=1", "--no-calibrate") as service:
+        before = service.resident_bytes
+        sender = _handshake(service)
+        sender.sendall(_frame(b'{"type":"start","language":"en"}'))
+        hour = _frame(speech(100), binary=True)  # five minutes, 9.6 MB
+        sent = await asyncio.to_thread(_send_until_blocked, sender, hour * 12, 3.0)
+        grown = service.resident_bytes - before
+        # an hour was offered: no more was taken than is transcribed, and some buffers
+        assert sent < 60 * 2**20
+        assert grown < 100 * 2**20, grown
+        sender.close()
+        await service.wait_idle()
+
+
+async def test_a_half_open_client_is_found_out() -> None:
+    """Its machine lost power: nothing comes any more, and nothing is acknowledged."""
+    async with victim("--idle-timeout-s=2") as service:
+        heard = Heard()
+        async with connect(f"{service.ws}/v1/stream?language=en") as quiet_client:
+            listening = asyncio.create_task(listen(quiet_client, heard))
+            await send(quiet_client, speech(1), pace=8, ends=False)
+            await asyncio.wait_for(listening, 10)
+        # what was said before is text, then the session ends
+        assert heard.words == words_of(1)
+        assert heard.kinds("error")[-1]["code"] == "idle"
+        await service.wait_idle()
+
+
+async def test_two_hundred_connects_in_a_second_are_served() -> None:
+    async with victim("--max-sessions=300", "--no-calibrate") as service:
+
+        async def come_and_go() -> int:
+            async with connect(f"{service.ws}/v1/stream?language=en", open_timeout=10) as client:
+                assert json.loads(await client.recv())["type"] == "ready"
+            return 1
+
+        start = time.monotonic()
+        tasks = []
+        for index in range(200):
+            tasks.append(asyncio.create_task(come_and_go()))
+            await asyncio.sleep(max(0.0, start + index / 200 - time.monotonic()))
+        assert sum(await asyncio.gather(*tasks)) == 200
+        assert (await service.metrics())["wordwire_sessions_total"] == 200
+        await service.wait_idle()
+        assert not service.tracebacks
+
+
+async def test_probes_answer_within_100_ms_while_a_big_file_is_uploaded() -> None:
+    async with victim("--cost-s=0.02") as service:
+        done, delays = asyncio.Event(), []
+
+        async def upload() -> int:
+            rounds = 12  # 115 MB, an hour
+
+            async def body():  # type: ignore[no-untyped-def]
+                head = b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0\1\0\1\0\x80>\0\0\0}\0\0\2\0\x10\0"
+                mark = b"--b\r\nContent-Disposition: form-data; name="
+                yield mark + b'"model"\r\n\r\nwhisper-1\r\n' + mark
+                yield b'"file"; filename="a.wav"\r\n\r\n' + head + b"data\xff\xff\xff\xff"
+                for _ in range(rounds):
+                    yield speech(100)
+                yield b"\r\n--b--\r\n"
+
+            async with httpx.AsyncClient(timeout=60) as client:
+                answer = await client.post(
+                    f"{service.http}/v1/audio/transcriptions",
+                    content=body(),
+                    headers={"Content-Type": "multipart/form-data; boundary=b"},
+                )
+            done.set()
+            return answer.status_code
+
+        async def probe() -> None:
+            async with httpx.AsyncClient() as client:
+                while not done.is_set():
+                    start = time.monotonic()
+                    assert (await client.get(f"{service.http}/healthz")).status_code == 200
+                    delays.append(time.monotonic() - start)
+                    await asyncio.sleep(0.1)
+
+        uploading, probing = asyncio.create_task(upload()), asyncio.create_task(probe())
+        heard = await speak(service.ws, speech(2))
+        assert heard.words == words_of(2)
+        uploading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            assert await uploading == 200
+        done.set()
+        await probing
+        delays.sort()
+        assert delays[int(0.99 * (len(delays) - 1))] < 0.1, delays[-5:]
+
+
+def _handshake(service: Victim) -> socket.socket:
+    """Open a WebSocket by hand, with small buffers, and read only the answer."""
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    raw.connect(("127.0.0.1", service.port))
+    raw.sendall(
+        b"GET /v1/stream HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    assert b"101" in raw.recv(4096)
+    return raw
+
+
+def _frame(data: bytes, *, binary: bool = False) -> bytes:
+    """Write a client's frame; the mask of zeros leaves the data as it is."""
+    head = bytes([0x82 if binary else 0x81])
+    if len(data) < 126:
+        head += bytes([0x80 | len(data)])
+    elif len(data) < 65_536:
+        head += bytes([0xFE]) + len(data).to_bytes(2, "big")
+    else:
+        head += bytes([0xFF]) + len(data).to_bytes(8, "big")
+    return head + bytes(4) + data
+
+
+def _send_until_blocked(raw: socket.socket, data: bytes, limit_s: float = 2.0) -> int:
+    """Send until nothing is taken for a second, all is sent, or the time is over."""
+    raw.settimeout(1.0)
+    view, end = memoryview(data), time.monotonic() + limit_s
+    with contextlib.suppress(TimeoutError, OSError):
+        while view and time.monotonic() < end:
+            view = view[raw.send(view[:65_536]) :]
+    return len(data) - len(view)

@@ -1,0 +1,90 @@
+"""The service is replaced under its clients: they come back by themselves and lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from clients import client
+from streamer.protocol import Final, Start
+from tests.faults.speaker import PACKET_S, speech, words_of
+from tests.faults.victim import Victim, victim
+
+NUM_SENTENCES = 4
+START = Start(language="en")
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_DELAY_S", 0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return port
+
+
+async def _talk(url: str, audio: bytes, pace: float) -> list[Final]:
+    """Speak through the client library; returns the finals."""
+    finals = []
+    async with client.connect(url, START) as stream:
+
+        async def send() -> None:
+            size = int(PACKET_S * 32_000)
+            start = asyncio.get_running_loop().time()
+            for index, first in enumerate(range(0, len(audio), size)):
+                due = start + index * PACKET_S / pace
+                await asyncio.sleep(due - asyncio.get_running_loop().time())
+                await stream.send(audio[first : first + size])
+            await stream.end()
+
+        sending = asyncio.create_task(send())
+        try:
+            async for message in stream:
+                if isinstance(message, Final):
+                    finals.append(message)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+    return finals
+
+
+async def _replace(first: Victim, port: int, stack: contextlib.AsyncExitStack) -> None:
+    """Stop a service as a supervisor does, and start the next one at the same address."""
+    code, _ = await first.stop()
+    assert code == 0
+    await stack.enter_async_context(victim(f"--port={port}"))
+
+
+async def test_clients_of_a_restarted_service_lose_no_word() -> None:
+    port = free_port()
+    async with contextlib.AsyncExitStack() as stack, victim(f"--port={port}") as first:
+        talks = [
+            asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=1.0)) for _ in range(5)
+        ]
+        await asyncio.sleep(4.4)  # within the second sentence
+        await _replace(first, port, stack)
+        for finals in await asyncio.gather(*talks):
+            # the sound after the restart is a session of its own: its half seconds are named anew
+            assert sum(len(final.text.split()) for final in finals) >= 4 * NUM_SENTENCES - 1
+            starts = [final.start for final in finals]
+            assert starts == sorted(starts) and starts[-1] > 8
+
+
+async def test_a_killed_service_costs_its_clients_no_word_either() -> None:
+    port = free_port()
+    async with contextlib.AsyncExitStack() as stack, victim(f"--port={port}") as first:
+        talk = asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=1.0))
+        await asyncio.sleep(4.4)
+        first.process.kill()
+        await first.process.wait()
+        await stack.enter_async_context(victim(f"--port={port}"))
+        finals = await talk
+        assert sum(len(final.text.split()) for final in finals) >= 4 * NUM_SENTENCES - 1
+        assert finals[-1].start > 8
+        assert words_of(1) == finals[0].text.split()
