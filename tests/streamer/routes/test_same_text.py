@@ -1,0 +1,154 @@
+"""One clip through every protocol, by the vendors' own clients: the same text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import wave
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import soxr
+import websockets
+from documented_example import example_of, run_python
+from running_service import Running, pcm16, running
+from test_whisperlive import client_path  # noqa: F401  (a fixture)
+
+from clients import telephone
+from engine.api import Engine, Samples
+from streamer.config import ServerConfig
+from streamer.wyoming import serve as serve_wyoming
+
+deepgram = pytest.importorskip("deepgram")
+
+pytestmark = [
+    pytest.mark.model,
+    # Deepgram's SDK and wyoming ask for modules that say they are deprecated
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    from engine.config import EngineConfig
+    from engine.local import load_engine
+
+    engine = load_engine(EngineConfig(model="base"))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+async def service(engine: Engine) -> AsyncIterator[Running]:
+    async with running(lambda: engine) as service:
+        yield service
+
+
+def joined(texts: Iterable[str]) -> str:
+    return " ".join(text.strip() for text in texts if text.strip())
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r"[\w']+", text.lower())
+
+
+async def by_stream(service: Running, audio: bytes, query: str) -> str:
+    async with websockets.connect(f"{service.ws}/v1/stream?{query}") as socket:
+        for first in range(0, len(audio), 8000):
+            await socket.send(audio[first : first + 8000])
+        await socket.send('{"type":"end"}')
+        messages = [json.loads(text) async for text in socket]
+    return joined(m["text"] for m in messages if m["type"] == "final")
+
+
+async def by_call(service: Running, audio: bytes) -> str:
+    size = telephone.CHUNK_BYTES
+    chunks = [(audio[i : i + size],) for i in range(0, len(audio), size)]
+    async with websockets.connect(f"{service.ws}/v1/twilio") as line:
+        for message in telephone.opening("CA1", "MZ1", ["inbound"], {}):
+            await line.send(message)
+        for message in telephone.media("MZ1", ["inbound"], chunks):
+            await line.send(message)
+        await line.send(telephone.closing("CA1", "MZ1"))
+        await line.wait_closed()
+    async with websockets.connect(f"{service.ws}/v1/calls/CA1") as log:
+        messages = [json.loads(text) async for text in log]
+    return joined(m["text"] for m in messages if m["type"] == "final")
+
+
+async def by_posts(service: Running, path: str) -> tuple[str, str]:
+    """Give the text of the file by Deepgram's and by OpenAI's address."""
+    content = await asyncio.to_thread(Path(path).read_bytes)
+    async with httpx.AsyncClient(base_url=service.http, timeout=120) as client:
+        first = await client.post("/v1/listen?punctuate=true", content=content)
+        second = await client.post(
+            "/v1/audio/transcriptions",
+            data={"model": "whisper-1"},
+            files={"file": ("clip.wav", content)},
+        )
+    alternative = first.json()["results"]["channels"][0]["alternatives"][0]
+    return alternative["transcript"], second.json()["text"]
+
+
+def write_wav(path: Path, samples: Samples) -> str:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(pcm16(samples))
+    return str(path)
+
+
+@pytest.mark.timeout(400)
+async def test_one_clip_has_one_text(
+    service: Running,
+    engine: Engine,
+    recordings: list[Any],
+    client_path: str,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    from test_deepgram import listen, text
+
+    clip = next(recording for recording in recordings if recording.path.name == "jfk.wav")
+    samples = clip.read()
+    audio, path = pcm16(samples), write_wav(tmp_path / "clip.wav", samples)
+    address = (service.host, str(service.port))
+
+    expected = await by_stream(service, audio, "encoding=pcm_s16le&sample_rate=16000")
+    assert len(words_of(expected)) > 15
+    texts = {"deepgram": text(await listen(service, audio))}
+    out = await run_python(example_of("deepgram.md"), ":".join(address), path, timeout_s=120)
+    texts["deepgram's documented client"] = joined(out.splitlines())
+    out = await run_python(
+        example_of("whisperlive.md"), *address, path, path=client_path, timeout_s=120
+    )
+    lines = (line for line in out.splitlines() if not line.startswith("["))
+    texts["whisperlive"] = joined(lines)
+    async with serve_wyoming(lambda: engine, ServerConfig(port=0)) as server:
+        host, port = server.sockets[0].getsockname()[:2]
+        english = example_of("wyoming.md").replace('Transcribe(language="en")', "Transcribe()")
+        texts["wyoming"] = (await run_python(english, host, str(port), path, timeout_s=120)).strip()
+    assert texts == {way: expected for way in texts}
+
+    posted = await by_posts(service, path)
+    assert posted[0] == posted[1]
+    # whole files are cut elsewhere, which moves a full stop or a capital, not a word
+    assert words_of(posted[0]) == words_of(expected)
+
+
+async def test_a_telephone_call_has_one_text(service: Running, recordings: list[Any]) -> None:
+    from test_deepgram import listen, text
+
+    clip = next(recording for recording in recordings if recording.path.name == "jfk.wav")
+    narrow = soxr.resample(clip.read(), 16_000, 8_000).astype(np.float32)
+    audio = telephone.encode_mulaw(narrow)
+    expected = await by_stream(service, audio, "encoding=mulaw&sample_rate=8000")
+    assert len(words_of(expected)) > 15
+    assert await by_call(service, audio) == expected
+    received = await listen(service, audio, encoding="mulaw", sample_rate=8000)
+    assert text(received) == expected
