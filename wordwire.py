@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
 import sys
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("serve", "run the service"),
         ("transcribe", "transcribe sound files, live or as fast as possible"),
         ("listen", "show captions of what the microphone hears"),
+        ("call", "send a recording as a telephone call and read along"),
+        ("wyoming", "serve Home Assistant's voice assistants"),
     ):
         command = commands.add_parser(name, help=meaning, description=f"Wordwire: {meaning}.")
         if name in words:
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
-    if name == "serve":
+    if name in ("serve", "wyoming"):
         from engine.config import EngineConfig
         from streamer.config import ServerConfig
         from streamer.options import add_options
@@ -72,6 +75,10 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         from clients import transcribe
 
         transcribe.add_arguments(parser)
+    elif name == "call":
+        from clients import call
+
+        call.add_arguments(parser)
     else:
         from clients import listen
 
@@ -85,6 +92,12 @@ def _run(arguments: argparse.Namespace) -> int:
         from clients import transcribe
 
         return transcribe.run(arguments)
+    if arguments.command == "call":
+        from clients import call
+
+        return call.run(arguments)
+    if arguments.command == "wyoming":
+        return _wyoming(arguments)
     from clients import listen
 
     return listen.run(arguments)
@@ -92,18 +105,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     from engine.api import EngineError
-    from engine.config import EngineConfig
     from engine.models import ModelError
     from streamer import logs, options, process, server
     from streamer.access import KeyFileError
-    from streamer.config import ServerConfig
 
     try:
-        path = arguments.config or os.environ.get("WORDWIRE_CONFIG")
-        table = options.read_file(path) if path else {}
-        options.check_names(table, (ServerConfig, EngineConfig))
-        config = options.build(ServerConfig, arguments, os.environ, table)
-        engine_config = options.build(EngineConfig, arguments, os.environ, table)
+        config, engine_config = _read_configs(arguments)
     except options.OptionError as error:
         return _refuse(str(error))
     logs.set_up(config.log_level, config.log_format)
@@ -135,6 +142,52 @@ def _serve(arguments: argparse.Namespace) -> int:
         logging.shutdown()
         os._exit(0)
     return 0
+
+
+def _wyoming(arguments: argparse.Namespace) -> int:
+    from engine.api import EngineError
+    from engine.models import ModelError
+    from streamer import logs, options, wyoming
+    from streamer.access import KeyFileError
+
+    if not hasattr(arguments, "port"):
+        arguments.port = wyoming.DEFAULT_PORT
+    try:
+        config, engine_config = _read_configs(arguments)
+    except options.OptionError as error:
+        return _refuse(str(error))
+    logs.set_up(config.log_level, config.log_format)
+
+    def announce(address: str) -> None:
+        print(f"Wordwire for Wyoming at tcp://{address}", file=sys.stderr, flush=True)
+
+    with _LazyEngine(engine_config, config) as engine:
+        try:
+            asyncio.run(wyoming.run(engine.load, config, on_start=announce))
+        except OSError as error:
+            return _refuse(f"cannot listen on {config.host} port {config.port}: {error.strerror}")
+        except (KeyFileError, ModelError, EngineError, ValueError) as error:
+            return _refuse(str(error) or type(error).__name__)
+    return 0
+
+
+def _read_configs(arguments: argparse.Namespace) -> tuple[ServerConfig, EngineConfig]:
+    """Read the configuration: the command line before the environment before the file.
+
+    Raises:
+        OptionError: names what cannot be used.
+    """
+    from engine.config import EngineConfig
+    from streamer import options
+    from streamer.config import ServerConfig
+
+    path = arguments.config or os.environ.get("WORDWIRE_CONFIG")
+    table = options.read_file(path) if path else {}
+    options.check_names(table, (ServerConfig, EngineConfig))
+    return (
+        options.build(ServerConfig, arguments, os.environ, table),
+        options.build(EngineConfig, arguments, os.environ, table),
+    )
 
 
 class _LazyEngine:

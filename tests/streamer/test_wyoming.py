@@ -187,3 +187,29 @@ async def test_the_documented_client_works(address: tuple[str, int], tmp_path: P
     host, port = address
     out = await run_python(example_of("wyoming.md"), host, str(port), str(path))
     assert out.strip() == SAID
+
+
+@pytest.mark.model
+async def test_the_command_serves_until_it_is_stopped() -> None:
+    command = [sys.executable, "wordwire.py", "wyoming", "--model", "tiny.en", "--port", "0"]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=Path(__file__).parents[2], stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(120):
+            line = b""
+            while b"tcp://" not in line:
+                line = await process.stderr.readline()
+                assert line, "the server stopped"
+            host, port = line.decode().strip().rpartition("tcp://")[2].split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b'{"type":"describe"}\n')
+            assert b'"info"' in await reader.readline()
+            process.terminate()
+            assert await process.wait() == 0
+            writer.close()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
