@@ -38,6 +38,8 @@ def best_edge(
         volatile: the words after them.
         is_sentence_wanted: only take the end of a sentence.
     """
+    if not anchors:
+        return None
     following = [*anchors[1:], *volatile[:1]]
     for index in range(len(following) - 1, -1, -1):
         if is_sentence_end(anchors[index]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
-from streamer.agreement import words_of
+from streamer.agreement import is_sentence_end, words_of
 from streamer.buffer import AudioBuffer
 from streamer.edge import best_edge, quietest
 from streamer.judgement import doubt
@@ -15,6 +15,7 @@ from streamer.transcript import PATIENCE, Transcript, join
 SLIDE = 8 * SAMPLE_RATE  # a window longer than this slides to a settled sentence end
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
+CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
 FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
 
 
@@ -75,13 +76,10 @@ class OpenSegment:
         self.heard = None
 
     def must_slide(self, end: int) -> bool:
-        """Tell whether the window or the segment gets too long unless it slides here."""
-        is_whole = self.window_start == self.start
-        is_long = end - self.window_start >= SLIDE_FORCED
-        return is_long or (is_whole and self.is_too_long(end))
+        """Tell whether the window or the segment gets too long unless words settle here."""
+        return end - self.window_start >= SLIDE_FORCED or self._is_too_long(end)
 
-    def is_too_long(self, end: int) -> bool:
-        """Tell whether the segment is to be cut. A manual one never is."""
+    def _is_too_long(self, end: int) -> bool:
         is_manual = self.settings.endpointing is Endpointing.MANUAL
         return end - self.start >= self.settings.max_segment and not is_manual
 
@@ -89,15 +87,15 @@ class OpenSegment:
         """Move the window's start past settled text, if the window that ended here was long."""
         length = end - self.window_start
         assert length <= MAX_WINDOW, (self.window_start, end)
-        is_forced = self.must_slide(end)
-        if not is_forced and length < SLIDE:
-            return
-        if is_forced:
+        is_forced = length >= SLIDE_FORCED
+        if self.must_slide(end):
             self.transcript.settle_until(end - FORCED_MARGIN)
+        if length < SLIDE:
+            return
         edge = best_edge(
             self.transcript.anchors,
             self.transcript.volatile,
-            is_sentence_wanted=not is_forced and length < SLIDE_HARD,
+            is_sentence_wanted=length < SLIDE_HARD,
         )
         if edge is not None:
             first = max(edge.start, self.window_start + 1)
@@ -107,10 +105,25 @@ class OpenSegment:
             # nothing but sound without words; what may begin a word is kept
             self.window_start = quietest(buffer, end - 2 * FORCED_MARGIN, end - FORCED_MARGIN)
 
-    def cut(self) -> OpenSegment:
-        """Keep what lies before the window; return the segment that goes on with the rest."""
-        rest = OpenSegment(self.number + 1, self.window_start, self.settings)
-        rest.transcript = self.transcript.cut(self.window_start)
+    def cut(self, end: int, buffer: AudioBuffer) -> OpenSegment | None:
+        """Close a long segment behind its settled words, at the end of a sentence if it can wait.
+
+        Returns:
+            The segment that goes on with the rest; None where it is too early to cut.
+        """
+        settled = self.transcript.settled
+        is_late = end - self.start >= CUT_EARLY * self.settings.max_segment
+        if not settled or self.settings.endpointing is Endpointing.MANUAL or not is_late:
+            return None
+        if not (is_sentence_end(settled[-1]) or self._is_too_long(end)):
+            return None
+        volatile = self.transcript.volatile
+        following = volatile[0].start if volatile else end
+        last = max(settled[-1].end, self.start + 1)
+        start = quietest(buffer, last, max(following, last))
+        rest = OpenSegment(self.number + 1, start, self.settings)
+        rest.transcript = self.transcript.cut(start)
+        rest.window_start = self.window_start
         rest.heard = self.heard
         return rest
 

@@ -182,8 +182,10 @@ class Session:
                 segment.hear(hypothesis, is_pause=is_pause, may_settle=may_settle)
                 self._settle_language(segment, hypothesis)
                 segment.slide(end, self._buffer)
-                if segment.is_too_long(end) and segment.window_start > segment.start:
-                    segment = self._cut(segment)
+                if (rest := segment.cut(end, self._buffer)) is not None:
+                    self._finish(segment, rest.start, is_endpoint=False)
+                    self._started(rest)
+                    self._segment = segment = rest
                 self._buffer.drop_before(segment.window_start)
                 self._show(segment, hypothesis)
             case _:
@@ -236,13 +238,6 @@ class Session:
     def _started(self, segment: OpenSegment) -> None:
         lag = self._buffer.end - segment.start
         self._events.append(SpeechStarted(self._channel, segment.number, segment.start, lag))
-
-    def _cut(self, segment: OpenSegment) -> OpenSegment:
-        """Close a long segment where its window starts; return the one that goes on."""
-        self._segment = segment.cut()
-        self._finish(segment, self._segment.start, is_endpoint=False)
-        self._started(self._segment)
-        return self._segment
 
     def _finish(self, segment: OpenSegment, end: int, *, is_endpoint: bool) -> None:
         words = tuple(segment.transcript.settled)

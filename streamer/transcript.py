@@ -19,40 +19,44 @@ class Patience:
     """When a word may settle."""
 
     num_hypotheses: int  # successive ones that agree on it, the newest included
+    num_unsure: int  # ... if the model is not sure of it
     margin: int  # samples between the word's end and the end of the newest window
 
 
+SURE = 0.6  # probability from which the model is sure of a word
+
 PATIENCE = {
-    Delay.MINIMAL: Patience(2, 0),
-    Delay.LOW: Patience(2, 6_400),
-    Delay.MEDIUM: Patience(2, 12_800),
-    Delay.HIGH: Patience(3, 16_000),
-    Delay.XHIGH: Patience(4, 32_000),
+    Delay.MINIMAL: Patience(2, 2, 0),
+    Delay.LOW: Patience(2, 3, 6_400),
+    Delay.MEDIUM: Patience(2, 4, 12_800),
+    Delay.HIGH: Patience(3, 5, 16_000),
+    Delay.XHIGH: Patience(4, 6, 32_000),
 }
 
 
 class Transcript:
     """Collects the words of one segment."""
 
-    def __init__(self, start: int, patience: Patience, settled: Sequence[Word] = ()) -> None:
+    def __init__(self, start: int, patience: Patience, context: Sequence[Word] = ()) -> None:
         """Open a segment.
 
         Args:
             start: of the segment, in samples from the start of the stream.
             patience: when words settle.
-            settled: words of this segment that settled before it was cut from the last one.
+            context: words of the segment before that are inside the first window.
         """
         self.start = start
         self.patience = patience
-        self.settled = list(settled)
+        self.settled: list[Word] = []
         self.volatile: list[Word] = []
+        self._context = list(context)
         self._num_slid = 0  # settled words that lie before the window
         self._tails: list[list[Word]] = []  # unsettled words of the last hypotheses, oldest first
 
     @property
     def anchors(self) -> list[Word]:
-        """The settled words inside the window."""
-        return self.settled[self._num_slid :]
+        """The words inside the window that are settled, here or in the segment before."""
+        return self._context + self.settled[self._num_slid :]
 
     def preview(self, words: Sequence[Word]) -> None:
         """Show a hypothesis that does not count for settling."""
@@ -68,16 +72,26 @@ class Transcript:
             may_settle: False only keeps the words for `complete`.
         """
         tail = list(words[num_covered(self.anchors, words) :])
-        num_wanted = self.patience.num_hypotheses - 1
         count = 0
-        if may_settle and len(self._tails) >= num_wanted:
-            count = min(num_agreed(older, tail) for older in self._tails[-num_wanted:])
+        if may_settle:
+            count = self._num_trusted(tail)
         if not is_pause:
             last = end - self.patience.margin
             count = min(count, sum(word.end <= last for word in tail), max(0, len(tail) - 1))
-        self._tails = [*self._tails, tail][-num_wanted:]
+        self._tails = [*self._tails, tail][-self.patience.num_unsure :]
         self.volatile = tail
         self._settle(count)
+
+    def _num_trusted(self, tail: Sequence[Word]) -> int:
+        """Count the words at the start of a new tail that enough hypotheses share."""
+        agreed = [num_agreed(older, tail) for older in reversed(self._tails)]
+        for index, word in enumerate(tail):
+            is_sure = word.probability >= SURE
+            num_wanted = self.patience.num_hypotheses if is_sure else self.patience.num_unsure
+            num_others = num_wanted - 1
+            if len(agreed) < num_others or min(agreed[:num_others], default=index + 1) <= index:
+                return index
+        return len(tail)
 
     def settle_until(self, end: int) -> None:
         """Settle the volatile words that end by `end`, agreed or not."""
@@ -96,13 +110,14 @@ class Transcript:
     def slide(self, num_words: int) -> None:
         """Move the window's start behind this many of the anchors."""
         assert 0 <= num_words <= len(self.anchors), (num_words, len(self.anchors))
-        self._num_slid += num_words
+        num_context = min(num_words, len(self._context))
+        del self._context[:num_context]
+        self._num_slid += num_words - num_context
 
-    def cut(self, position: int) -> Transcript:
-        """Keep what lies before the window; return the segment that goes on with the rest."""
-        rest = Transcript(position, self.patience, self.anchors)
+    def cut(self, start: int) -> Transcript:
+        """Keep what is settled; return the segment that goes on with the rest."""
+        rest = Transcript(start, self.patience, self.anchors)
         rest.volatile, rest._tails = self.volatile, self._tails
-        del self.settled[self._num_slid :]
         self.volatile, self._tails = [], []
         return rest
 

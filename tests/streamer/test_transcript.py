@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from test_agreement import said
 
 from engine.api import Word
@@ -9,7 +11,7 @@ from streamer.settings import Delay
 from streamer.transcript import PATIENCE, Patience, Transcript, join
 
 SECOND = 16_000
-PLAIN = Patience(2, 0)
+PLAIN = Patience(2, 3, 0)
 
 
 def settled(transcript: Transcript) -> str:
@@ -45,14 +47,14 @@ def test_in_a_pause_the_last_word_settles_too() -> None:
 
 
 def test_words_near_the_windows_end_wait() -> None:
-    transcript = Transcript(0, Patience(2, SECOND))
+    transcript = Transcript(0, Patience(2, 3, SECOND))
     agree(transcript, "a b c d e")
     agree(transcript, "a b c d e")
     assert settled(transcript) == "a b"
 
 
 def test_more_patience_wants_more_hypotheses() -> None:
-    transcript = Transcript(0, Patience(3, 0))
+    transcript = Transcript(0, Patience(3, 3, 0))
     for text in ("a b x", "a b c", "a b c d"):
         assert settled(transcript) == ""
         agree(transcript, text)
@@ -89,17 +91,28 @@ def test_a_slide_leaves_words_out_of_the_window() -> None:
     assert settled(transcript) == "one two three four five"
 
 
-def test_a_cut_gives_the_rest_to_the_next_segment() -> None:
+def test_a_cut_keeps_what_is_settled_and_the_next_segment_goes_on() -> None:
     transcript = Transcript(0, PLAIN)
     agree(transcript, "one two three four")
     agree(transcript, "one two three four five")
     transcript.slide(2)
     rest = transcript.cut(12_345)
-    assert settled(transcript) == "one two"
-    assert settled(rest) == "three four"
+    assert settled(transcript) == "one two three four"
     assert rest.start == 12_345
+    assert [word.text for word in rest.anchors] == [" three", " four"]
+    words = said("one two three four five six")[2:]
+    rest.agree(words, words[-1].end, is_pause=True, may_settle=True)
     rest.complete()
-    assert settled(rest) == "three four five"
+    assert settled(rest) == "five six"
+
+
+def test_words_that_the_model_is_unsure_of_wait_longer() -> None:
+    transcript = Transcript(0, PLAIN)
+    words = said("the cat sat there")
+    words[1] = dataclasses.replace(words[1], probability=0.3)
+    for expected in ("", "the", "the cat sat"):
+        transcript.agree(words, words[-1].end, is_pause=False, may_settle=True)
+        assert settled(transcript) == expected
 
 
 def test_a_change_of_language_starts_agreement_anew() -> None:
