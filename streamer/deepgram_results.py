@@ -32,7 +32,8 @@ class _Channel:
     cursor: int = 0  # samples; the end of the last final result
     # segments that began and have no Final yet
     open_segments: set[int] = field(default_factory=set)
-    finalizing: int | None = None  # the segment whose Final answers a Finalize
+    num_final: int = 0  # segments that had their Final
+    finalizing: int | None = None  # number of segments whose Finals answer a Finalize
     # end of the last word that no UtteranceEnd has reported, in samples
     last_word_end: int | None = None
     has_results: bool = False
@@ -72,17 +73,17 @@ class ResultsWriter:
                 messages += self._end_utterance(channel, position)
         return messages
 
-    def finalize(self, channel: int | None, position: int) -> list[Message]:
-        """Note a Finalize; a channel with nothing to flush is answered at once."""
-        messages: list[Message] = []
-        for index, state in enumerate(self._channels):
-            if channel not in (None, index):
-                continue
-            if state.open_segments:
-                state.finalizing = max(state.open_segments)
-            else:
-                messages.append(self._empty(index, position, from_finalize=True))
-        return messages
+    def finalize(self, channel: int, num_begun: int, position: int) -> list[Message]:
+        """Note a Finalize of a channel; one with nothing to flush is answered at once.
+
+        Args:
+            num_begun: segments of the channel that began before it.
+        """
+        state = self._channels[channel]
+        if num_begun > state.num_final:
+            state.finalizing = num_begun
+            return []
+        return [self._empty(channel, position, from_finalize=True)]
 
     def close(self, position: int) -> list[Message]:
         """Cover what is left of the stream, now that every Final is out."""
@@ -117,7 +118,8 @@ class ResultsWriter:
     def _final(self, event: events.Final) -> Results:
         state = self._channels[event.channel]
         state.open_segments.discard(event.segment)
-        from_finalize = state.finalizing is not None and event.segment >= state.finalizing
+        state.num_final = event.segment + 1
+        from_finalize = state.finalizing is not None and state.num_final >= state.finalizing
         if from_finalize:
             state.finalizing = None
         words = event.words or tuple(spread(event.text, event.start, event.end))

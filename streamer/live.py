@@ -99,6 +99,10 @@ class LiveSession:
         """Say where the segment that is open now began; its SpeechStarted may be still to come."""
         return self._channels[channel].session.opened_at
 
+    def num_begun(self, channel: int) -> int:
+        """Segments of a channel begun so far, whether or not `events` has told of them."""
+        return self._channels[channel].session.num_begun
+
     async def feed(self, data: bytes, channel: int | None = None) -> None:
         """Take a packet; waits while the sound is too far ahead of its transcription.
 

@@ -80,6 +80,12 @@ class Session:
         return self._num_closed
 
     @property
+    def num_begun(self) -> int:
+        """Segments begun so far, those included whose beginning waits to be worked off."""
+        num_waiting = sum(isinstance(mark, Opened) for mark in self._marks)
+        return self._num_closed + (self._segment is not None) + num_waiting
+
+    @property
     def stream_options(self) -> StreamOptions:
         """Options of the engine stream that the next window belongs to.
 

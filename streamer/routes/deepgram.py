@@ -179,7 +179,7 @@ class ListenSession:
                     channel = _channel(values.get("channel"), self._audio.format.channels)
                     if not self._is_ended:
                         await live.finalize(channel)
-                        await self._send_all(results.finalize(channel, live.duration))
+                        await self._flush(channel, live, results)
                 case "Configure":
                     await self._configure(values.get("keyterms"), live)
                 case other:
@@ -193,6 +193,12 @@ class ListenSession:
             if self._num_errors > MAX_ERRORS:
                 raise
             await self._send(messages.Error("SchemaError", error.message, message=text[:200]))
+
+    async def _flush(self, channel: int | None, live: LiveSession, results: ResultsWriter) -> None:
+        channels = range(self._audio.format.channels) if channel is None else (channel,)
+        for each in channels:
+            answers = results.finalize(each, live.num_begun(each), live.duration)
+            await self._send_all(answers)
 
     async def _configure(self, keyterms: object, live: LiveSession) -> None:
         if keyterms is not None:

@@ -110,7 +110,7 @@ def test_finalize_marks_the_last_open_segment() -> None:
     w = writer()
     w.translate(started(0, 0.0))
     w.translate(started(1, 3.0))
-    assert w.finalize(None, 5 * S) == []
+    assert w.finalize(0, 2, 5 * S) == []
     (first,) = shown(w.translate(final(" a", 0.0, 2.0, segment=0)))
     (second,) = shown(w.translate(final(" b", 3.0, 5.0, segment=1)))
     assert (first["from_finalize"], second["from_finalize"]) == (False, True)
@@ -119,9 +119,19 @@ def test_finalize_marks_the_last_open_segment() -> None:
     assert third["from_finalize"] is False
 
 
+def test_finalize_waits_for_segments_that_no_event_told_of() -> None:
+    w = writer()
+    w.translate(started(0, 0.0))
+    assert w.finalize(0, 3, 9 * S) == [], "two more began, their events are on their way"
+    flags = [
+        shown(w.translate(final(" a", n, n + 1, segment=n)))[0]["from_finalize"] for n in range(3)
+    ]
+    assert flags == [False, False, True]
+
+
 def test_finalize_of_silence_is_answered_at_once() -> None:
     w = writer(channels=2)
-    (answer,) = shown(w.finalize(1, 4 * S))
+    (answer,) = shown(w.finalize(1, 0, 4 * S))
     assert answer["from_finalize"] is True
     assert answer["is_final"] is True
     assert answer["channel_index"] == [1, 2]
