@@ -68,6 +68,10 @@ class ServerConfig:
     max_message_bytes: int = option(
         8 * 2**20, "bytes of one audio message; a larger one closes the socket", "limits"
     )
+    max_upload_bytes: int = option(
+        2 * 2**30, "bytes of a file posted to be transcribed; a larger one is refused", "limits"
+    )
+    max_recordings: int = option(16, "posted files transcribed at once", "limits")
     send_timeout_s: float = option(
         10.0, "seconds a client may leave what it was sent unread", "limits"
     )
@@ -125,7 +129,14 @@ class ServerConfig:
             raise ValueError("expected tls_certificate and tls_key together, got one of them")
         if self.root_path and not self.root_path.startswith("/"):
             raise ValueError(f"expected root_path to begin with /, got {self.root_path!r}")
-        for name in ("max_sessions", "max_connections", "max_message_bytes", "max_failed_attempts"):
+        for name in (
+            "max_sessions",
+            "max_connections",
+            "max_message_bytes",
+            "max_failed_attempts",
+            "max_upload_bytes",
+            "max_recordings",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"expected {name} of at least 1, got {getattr(self, name)}")
         for name in (

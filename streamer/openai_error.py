@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from starlette.responses import JSONResponse
@@ -25,6 +26,7 @@ class ApiError(Exception):
         param: str | None = None,
         kind: str = INVALID,
         status: HTTPStatus = HTTPStatus.BAD_REQUEST,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -32,16 +34,23 @@ class ApiError(Exception):
         self.param = param
         self.kind = kind
         self.status = status
+        self.headers = dict(headers or {})
 
     @classmethod
     def refused(cls, refusal: Refusal) -> ApiError:
         """Write a refusal of the service."""
-        return cls(refusal.message, code=refusal.code, kind="server_error", status=refusal.status)
+        is_limit = refusal.status is HTTPStatus.TOO_MANY_REQUESTS
+        return cls(
+            refusal.message,
+            code=refusal.code,
+            kind="rate_limit_error" if is_limit else "server_error",
+            status=refusal.status,
+            headers=refusal.headers,
+        )
 
     def response(self) -> JSONResponse:
         """Write the error as the answer to a request."""
-        headers = {"Retry-After": "5"} if self.status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-        return JSONResponse({"error": self.fields}, status_code=self.status, headers=headers)
+        return JSONResponse({"error": self.fields}, status_code=self.status, headers=self.headers)
 
     @property
     def fields(self) -> dict[str, object]:

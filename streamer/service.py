@@ -45,7 +45,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_AFTER_S = 5.0  # when a client that found no room may ask again
-MAX_RECORDINGS = 16  # whole files transcribed at once; each holds a thread and a minute of sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ class Service:
         return self._key_refusal(current_key.get())
 
     def _key_refusal(self, key: ApiKey) -> Refusal | None:
-        most, budget = key.limits.max_sessions, self._budget(key)
+        most = key.limits.max_sessions
         if most is not None and sum(live.key.name == key.name for live in self._sessions) >= most:
             return Refusal(
                 HTTPStatus.TOO_MANY_REQUESTS,
@@ -163,6 +162,10 @@ class Service:
                 f"this key may have {most} sessions at once",
                 RETRY_AFTER_S,
             )
+        return self._budget_refusal(key)
+
+    def _budget_refusal(self, key: ApiKey) -> Refusal | None:
+        budget = self._budget(key)
         if budget is not None and (wait_s := budget.wait_s(time.monotonic())) > 0:
             return Refusal(
                 HTTPStatus.TOO_MANY_REQUESTS,
@@ -185,14 +188,14 @@ class Service:
         """Say why no whole file can be transcribed now, or None where one can."""
         if (refusal := self._unreadiness()) is not None:
             return refusal
-        if self._num_recordings >= MAX_RECORDINGS:
+        if self._num_recordings >= self.config.max_recordings:
             return Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "busy",
-                f"{MAX_RECORDINGS} files are being transcribed",
+                f"{self.config.max_recordings} files are being transcribed",
                 RETRY_AFTER_S,
             )
-        return None
+        return self._budget_refusal(current_key.get())
 
     def _unreadiness(self) -> Refusal | None:
         if self.draining.is_set():
@@ -261,13 +264,28 @@ class Service:
         self._num_recordings += 1
         self._all_closed.clear()
         try:
-            async with contextlib.aclosing(
-                offline.transcribe(self._metered, blocks, settings)
-            ) as hypotheses:
+            async with (
+                contextlib.aclosing(self._count(blocks, current_key.get())) as counted,
+                contextlib.aclosing(
+                    offline.transcribe(self._metered, counted, settings)
+                ) as hypotheses,
+            ):
                 yield hypotheses
         finally:
             self._num_recordings -= 1
             self._note_closed()
+
+    async def _count(
+        self, blocks: AsyncIterable[Samples], key: ApiKey
+    ) -> AsyncGenerator[Samples, None]:
+        """Pass blocks on; they count against the key's budget, which may end up in debt."""
+        budget = self._budget(key)
+        async for block in blocks:
+            audio_s = len(block) / SAMPLE_RATE
+            self.metrics.received(audio_s)
+            if budget is not None:
+                budget.take(audio_s, time.monotonic())
+            yield block
 
     def _note_closed(self) -> None:
         if not self._sessions and not self._num_recordings:

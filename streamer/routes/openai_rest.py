@@ -28,11 +28,9 @@ from streamer.openai_form import TranscriptionRequest, open_form, parse_form
 from streamer.openai_model import names
 from streamer.protocol import seconds
 from streamer.recording import Recording
-from streamer.service import Service
+from streamer.service import RETRY_AFTER_S, Service
 
 logger = logging.getLogger(__name__)
-
-MAX_UPLOAD_BYTES = 2 << 30  # three hours of 44.1 kHz stereo WAV
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -66,7 +64,7 @@ class _Endpoint:
             info = _info(self._service)
             if (refusal := self._service.recording_refusal()) is not None:
                 return ApiError.refused(refusal)
-            async with open_form(request, MAX_UPLOAD_BYTES) as form:
+            async with open_form(request, self._service.config.max_upload_bytes) as form:
                 wanted = parse_form(form, info, self._task)
                 await race(self._transcribe(wanted, answer), _disconnected(request))
         except ApiError as error:
@@ -81,6 +79,7 @@ class _Endpoint:
                 code="busy",
                 kind="server_error",
                 status=HTTPStatus.SERVICE_UNAVAILABLE,
+                headers={"Retry-After": f"{RETRY_AFTER_S:.0f}"},
             )
         except ClientDisconnect:
             logger.debug("request %s: the client left", answer.request_id)

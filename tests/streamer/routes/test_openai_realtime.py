@@ -378,7 +378,7 @@ async def test_a_client_that_leaves_frees_its_place(service: Running) -> None:
 
 async def test_client_secrets_open_the_session_they_are_for() -> None:
     key = "a-key-of-enough-characters"
-    settings = ServerConfig(port=0, drain_timeout_s=2.0, api_keys=(key,))
+    settings = ServerConfig(port=0, drain_timeout_s=2.0, api_keys=(key,), calibrate=False)
     async with running(config=settings) as service:
         async with openai.AsyncOpenAI(base_url=service.http + "/v1", api_key=key) as client:
             made = await client.realtime.client_secrets.create(

@@ -16,6 +16,7 @@ import pytest
 from running_service import CountingEngine, Running, babble, pcm16, quiet, running
 
 from engine.api import Task
+from streamer.config import ServerConfig
 
 openai = pytest.importorskip("openai")
 # the SDK says that the vendor will give up translations
@@ -342,28 +343,78 @@ async def test_an_upload_that_breaks_off_leaves_nothing_behind(service: Running)
         assert (await http.get("/healthz")).status_code == 200
 
 
-async def test_an_upload_beyond_the_limit_is_413(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from streamer.routes import openai_rest
-
-    monkeypatch.setattr(openai_rest, "MAX_UPLOAD_BYTES", 100_000)
-    for chunked in (False, True):
-        boundary = "x"
+async def test_an_upload_beyond_the_limit_is_413() -> None:
+    settings = ServerConfig(port=0, drain_timeout_s=2.0, max_upload_bytes=100_000, calibrate=False)
+    async with (
+        running(config=settings) as service,
+        httpx.AsyncClient(base_url=service.http) as http,
+    ):
         body = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
         body += bytes(200_000) + b"\r\n--x--\r\n"
 
-        async def pieces(body: bytes = body) -> AsyncIterator[bytes]:
+        async def pieces() -> AsyncIterator[bytes]:
             for at in range(0, len(body), 50_000):
                 yield body[at : at + 50_000]
 
-        answer = await http.post(
-            "/v1/audio/transcriptions",
-            content=pieces() if chunked else body,
-            headers={"content-type": f"multipart/form-data; boundary={boundary}"},
+        for content in (body, pieces()):
+            answer = await http.post(
+                "/v1/audio/transcriptions",
+                content=content,
+                headers={"content-type": "multipart/form-data; boundary=x"},
+            )
+            assert answer.status_code == 413
+            assert answer.json()["error"]["code"] == "file_too_large"
+
+
+async def test_more_files_than_there_is_room_for_are_503() -> None:
+    engine = _Blocking()
+    settings = ServerConfig(port=0, drain_timeout_s=0.1, max_recordings=1, calibrate=False)
+    async with (
+        running(lambda: engine, settings) as service,
+        httpx.AsyncClient(base_url=service.http) as http,
+    ):
+
+        async def post() -> httpx.Response:
+            return await http.post(
+                "/v1/audio/transcriptions",
+                data={"model": "whisper-1"},
+                files={"file": ("talk.wav", wav(TALK))},
+            )
+
+        first = asyncio.create_task(post())
+        async with asyncio.timeout(10):
+            while not engine.num_decoding:
+                await asyncio.sleep(0.01)
+        answer = await post()
+        assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0
+        assert answer.json()["error"]["code"] == "busy"
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_a_key_pays_for_its_files_afterwards() -> None:
+    settings = ServerConfig(
+        port=0,
+        drain_timeout_s=2.0,
+        api_keys=("a-key-of-enough-characters",),
+        key_audio_s_per_minute=5.0,
+        calibrate=False,
+    )
+    async with (
+        running(config=settings) as service,
+        openai.AsyncOpenAI(
+            base_url=service.http + "/v1", api_key="a-key-of-enough-characters", max_retries=0
+        ) as client,
+    ):
+        answer = await client.audio.transcriptions.create(
+            file=("talk.wav", wav(TALK)), model="whisper-1"
         )
-        assert answer.status_code == 413
-        assert answer.json()["error"]["code"] == "file_too_large"
+        assert answer.text == TEXT  # 8.5 s: more than it may have, so it owes
+        with pytest.raises(openai.RateLimitError) as caught:
+            await client.audio.transcriptions.create(
+                file=("talk.wav", wav(TALK)), model="whisper-1"
+            )
+        assert int(caught.value.response.headers["retry-after"]) > 30
 
 
 async def test_health_answers_while_a_long_file_is_transcribed(http: httpx.AsyncClient) -> None:
