@@ -46,13 +46,20 @@ class Draft:
         # most often one token stands in another's place
         self._at = min(self._at + 1, len(tokens))
 
-    def propose(self, limit: int) -> list[int]:
-        """Give the tokens that should come next, at most `limit`."""
+    def propose(self, limit: int, ahead: int = 0) -> list[int]:
+        """Give the tokens that should come next, at most `limit`.
+
+        Args:
+            ahead: tokens that are being said and not observed yet; they are taken to be those
+                that the draft expects.
+        """
         if not self._is_sure:
             limit = min(limit, UNSURE)
-        proposal = self._tokens[self._at : self._at + limit]
+        start = self._at + ahead
+        proposal = self._tokens[start : start + max(limit, 0)]
         if (
             proposal
+            and not ahead
             and self._last is not None
             and self._last >= self._timestamp_begin
             and proposal[0] >= self._timestamp_begin

@@ -142,17 +142,7 @@ class Runner:
             (heads, T, num_full) float32, T the positions read: prefix, then sampled tokens; the
             last sampled token's position is there only if a later token was sampled.
         """
-        with torch.inference_mode():
-            passes = self._queries[sequence.id]
-            scale = self._model.config.head_dim**-0.5
-            parts = []
-            for n, (layer, heads) in enumerate(self._model.alignment_heads.items()):
-                q = torch.cat([layers[n] for layers in passes]).transpose(0, 1)  # (heads, T, D)
-                k = self._attention.read_cross_keys(
-                    layer, heads, sequence.cross_pages, sequence.extent.num_full
-                )
-                parts.append(q.float() @ k.float().transpose(1, 2) * scale)
-            return torch.cat(parts)
+        return align(self._model, self._attention, sequence, self._queries[sequence.id])
 
     def forget(self, sequence: Sequence) -> None:
         """Drop what is kept of a sequence outside the pools."""
@@ -253,40 +243,11 @@ class Runner:
             if not num_sampled:  # only the start of transcript was read
                 sequence.num_cached += len(feed.tokens)
                 continue
-            sequence.num_drafted += len(feed.proposal)
-            self._counters.num_drafted += len(feed.proposal)
-            for place in range(num_sampled):
-                self._append(sequence, tokens[at + place], logprobs[at + place])
-                if sequence.is_stopped:
-                    break
-                if place < len(feed.proposal):
-                    if feed.proposal[place] != sequence.tokens[-1]:
-                        break
-                    sequence.num_accepted += 1
-                    self._counters.num_accepted += 1
-            at += num_sampled
-            # the last token is sampled but not read yet
-            sequence.num_cached = (
-                len(sequence.prefix) + len(sequence.tokens) - (0 if sequence.is_ended else 1)
+            kept = slice(at, at + num_sampled)
+            keep_sampled(
+                sequence, feed.proposal, tokens[kept], logprobs[kept], self._rules, self._counters
             )
-
-    def _append(self, sequence: Sequence, token: int, logprob: float) -> None:
-        self._counters.num_sampled += 1
-        sequence.logprobs.append(logprob)
-        if token == self._rules.eot:
-            sequence.is_ended = True
-            return
-        sequence.tokens.append(token)
-        if sequence.draft is not None:
-            sequence.draft.observe(token)
-        count = len(sequence.tokens)
-        if count % LOOP_CHECK == 0:
-            kept = find_loop(sequence.tokens, self._rules.timestamp_begin)
-            if kept is not None:
-                del sequence.tokens[kept:]
-                sequence.is_truncated = True
-        if count >= sequence.max_tokens:
-            sequence.is_truncated = True
+            at += num_sampled
 
     def _wants_queries(self, sequences: Rows[Sequence]) -> bool:
         return any(sequence.word_times for sequence in sequences)
@@ -304,6 +265,79 @@ class Runner:
                     [layer[start : start + count].clone() for layer in queries]
                 )
             start += len(feed.tokens)
+
+
+def align(
+    model: Whisper, attention: Attention, sequence: Sequence, passes: Rows[Rows[Tensor]]
+) -> Tensor:
+    """Compute the alignment heads' attention logits from the queries of a sequence's passes.
+
+    Args:
+        passes: of each pass and each layer of `Whisper.alignment_heads`, (positions, heads, D).
+
+    Returns:
+        (heads, T, num_full) float32, T positions of all passes.
+    """
+    with torch.inference_mode():
+        scale = model.config.head_dim**-0.5
+        parts = []
+        for n, (layer, heads) in enumerate(model.alignment_heads.items()):
+            q = torch.cat([layers[n] for layers in passes]).transpose(0, 1)  # (heads, T, D)
+            k = attention.read_cross_keys(
+                layer, heads, sequence.cross_pages, sequence.extent.num_full
+            )
+            parts.append(q.float() @ k.float().transpose(1, 2) * scale)
+        return torch.cat(parts)
+
+
+def keep_sampled(
+    sequence: Sequence,
+    proposal: Rows[int],
+    tokens: Rows[int],
+    logprobs: Rows[float],
+    rules: Rules,
+    counters: Counters,
+) -> None:
+    """Append what greedy decoding gives, up to the first token that the proposal got wrong.
+
+    Args:
+        tokens: sampled before each proposed token, and one after the last.
+    """
+    sequence.num_drafted += len(proposal)
+    counters.num_drafted += len(proposal)
+    for place, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
+        append_sampled(sequence, token, logprob, rules)
+        counters.num_sampled += 1
+        if sequence.is_stopped:
+            break
+        if place < len(proposal):
+            if proposal[place] != sequence.tokens[-1]:
+                break
+            sequence.num_accepted += 1
+            counters.num_accepted += 1
+    # the last token is sampled but not read yet
+    sequence.num_cached = (
+        len(sequence.prefix) + len(sequence.tokens) - (0 if sequence.is_ended else 1)
+    )
+
+
+def append_sampled(sequence: Sequence, token: int, logprob: float, rules: Rules) -> None:
+    """Add a token to a sequence's text, and stop it at an end, a limit or a loop."""
+    sequence.logprobs.append(logprob)
+    if token == rules.eot:
+        sequence.is_ended = True
+        return
+    sequence.tokens.append(token)
+    if sequence.draft is not None:
+        sequence.draft.observe(token)
+    count = len(sequence.tokens)
+    if count % LOOP_CHECK == 0:
+        kept = find_loop(sequence.tokens, rules.timestamp_begin)
+        if kept is not None:
+            del sequence.tokens[kept:]
+            sequence.is_truncated = True
+    if count >= sequence.max_tokens:
+        sequence.is_truncated = True
 
 
 def make_feed(sequence: Sequence) -> Feed:
