@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Coroutine
 
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streamer.service import Refusal
+
+
+# one half of a surrogate pair, as an escape of JSON: no text at all, and nothing that can be sent
+# back, or that a tokenizer takes
+_LONE_SURROGATE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 
 
 class Disconnected(Exception):
@@ -42,7 +51,7 @@ class Connection:
         self._is_closed = False
 
     async def receive(self) -> str | bytes:
-        """Wait for the next message.
+        """Wait for the next message; in text, halves of surrogate pairs become U+FFFD.
 
         Raises:
             Disconnected: the client closed the socket, or it broke.
@@ -59,7 +68,7 @@ class Connection:
             raise MessageTooBig(
                 f"expected messages of at most {self._max_message_bytes} bytes, got {size}"
             )
-        return data if text is None else text
+        return data if text is None else _LONE_SURROGATE.sub(r"\\ufffd", text)
 
     async def send(self, text: str) -> None:
         """Send a text message; calls are written in the order in which they were made.

@@ -158,7 +158,9 @@ class Client:
         """Pass on what the client sends until the session is over."""
         try:
             await self._open(parameters)
-            await self._listen()
+            # ended before it began, or refused: what still comes belongs to nothing
+            if self._session.start is not None:
+                await self._listen()
         except ProtocolError as error:
             close_code = protocol.CLOSE_PROTOCOL_ERROR
             self._session.fail(close_code, error.code, error.message, field=error.field)
