@@ -101,9 +101,13 @@ class Scheduler:
         self._cross_pool.free(sequence.cross_pages)
         sequence.self_pages = sequence.cross_pages = ()
 
-    def next(self) -> Encode | Step | None:
-        """Choose what to run now; None if there is nothing to do."""
-        if self._waiting and self._may_encode():
+    def next(self, can_encode: bool = True) -> Encode | Step | None:
+        """Choose what to run now; None if there is nothing to do.
+
+        Args:
+            can_encode: False while the device still encodes, so that windows gather meanwhile.
+        """
+        if can_encode and self._waiting and self._may_encode():
             batch = self._admit()
             if batch:
                 return Encode(batch)

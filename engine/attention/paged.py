@@ -16,9 +16,8 @@ from torch import Tensor
 
 from engine.attention import DecoderRow
 from engine.config import ModelConfig
+from engine.cuda.batch import TILE, TILE_FIELDS
 from engine.cuda.kernels.attention import (
-    TILE,
-    TILE_FIELDS,
     cross_attention_kernel,
     merge_kernel,
     self_attention_kernel,
@@ -29,21 +28,20 @@ from engine.extent import Extent
 
 Ints = npt.NDArray[np.int32]
 
-SELF_BLOCK = 64  # keys read at once; larger ones only wait longer for a short text
+SELF_BLOCK = 64  # keys read at once; more would only make a short text wait
 CROSS_BLOCK = 64
-# Keys of one program: few enough that a single 30 s window keeps all processors busy
-CROSS_CHUNK = 256
+# Keys that one program attends to where they are shared out, and after which sums are joined in
+# any case: few enough that a single 30 s window keeps all processors busy
+CROSS_CHUNK = 512
+# Programs from which on each attends to a whole window: there are enough of them then
+ENOUGH_PROGRAMS = 300
 ENCODER_BLOCK = 64
 LOG2_E = math.log2(math.e)
 WINDOW_FIELDS = 3  # of a slot: positions, those at full resolution, log2 of the folded ones' weight
 
 
-class PagedAttention:
-    """K/V pools on a GPU, and attention over them.
-
-    A sequence has a slot, its line in the tables that the kernels read. `plan_decoder` gives
-    row n slot n; a runner that keeps sequences in their slots writes the tables itself.
-    """
+class Pools:
+    """K/V pages of one model on a GPU, and the tables that say what each slot holds."""
 
     def __init__(
         self,
@@ -54,63 +52,99 @@ class PagedAttention:
         num_cross_pages: int,
         cross_page_size: int,
         num_slots: int,
-        max_tokens: int,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """Allocate the pools and the tables.
-
-        Args:
-            num_slots: sequences at once.
-            max_tokens: of one decoder pass.
-        """
+        """Allocate; a slot is a sequence's line in the tables."""
         H, D, L = config.num_heads, config.head_dim, config.decoder_layers
         self.config = config
         self.num_slots = num_slots
-        self.max_tokens = max_tokens
         self.self_page_size = self_page_size
         self.cross_page_size = cross_page_size
-        self._dtype = dtype
-        self._device = device
+        self.device = device
         # zeros: what was never written must be finite
-        self._self_kv = torch.zeros(
+        self.self_kv = torch.zeros(
             L, num_self_pages, 2, H, self_page_size, D, dtype=dtype, device=device
         )
-        self._cross_kv = torch.zeros(
+        self.cross_kv = torch.zeros(
             L, num_cross_pages, 2, H, cross_page_size, D, dtype=dtype, device=device
         )
-        self.self_width = -(-config.max_target_positions // self_page_size)
-        self.cross_width = -(-config.max_source_positions // cross_page_size)
+        self._self_width = -(-config.max_target_positions // self_page_size)
+        self._cross_width = -(-config.max_source_positions // cross_page_size)
+        widths = [self._self_width, self._cross_width, WINDOW_FIELDS]
+        # a slot's pages and window, in one tensor so that one copy brings them
+        self.tables = torch.zeros(num_slots, sum(widths), dtype=torch.int32, device=device)
+        self.self_table, self.cross_table, self.windows = self.tables.split(widths, dim=1)
 
-        def ints(*shape: int) -> Tensor:
-            return torch.zeros(*shape, dtype=torch.int32, device=device)
+    def write_line(
+        self,
+        line: Ints,
+        self_pages: Sequence[int],
+        cross_pages: Sequence[int],
+        extent: Extent,
+    ) -> None:
+        """Describe a sequence in a line of (a host copy of) the tables."""
+        line[: len(self_pages)] = self_pages
+        line[self._self_width : self._self_width + len(cross_pages)] = cross_pages
+        # the weight's logarithm goes as the bits of a float
+        weight = int(np.float32(math.log2(extent.weight)).view(np.int32))
+        line[-WINDOW_FIELDS:] = extent.num_positions, extent.num_full, weight
 
-        self.self_table = ints(num_slots, self.self_width)
-        self.cross_table = ints(num_slots, self.cross_width)
-        self.windows = ints(num_slots, WINDOW_FIELDS)
-        self.tiles = ints(max_tokens, TILE_FIELDS)
-        self.positions = torch.zeros(max_tokens, dtype=torch.int64, device=device)
-        self._num_chunks = -(-config.max_source_positions // CROSS_CHUNK)
+
+class PagedAttention:
+    """Attention over pools: one pass at a time, or one lane of a pass.
+
+    `plan_decoder` gives row n slot n. A runner that keeps sequences in their slots writes the
+    pools' tables, the tiles and the positions itself, where the graph's kernels find them.
+    """
+
+    def __init__(
+        self,
+        pools: Pools,
+        *,
+        max_tokens: int,
+        tiles: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> None:
+        """Attend over pools, which may be shared.
+
+        Args:
+            max_tokens: of a pass.
+            tiles: (max_tokens, TILE_FIELDS) int32, where others write them.
+            positions: (max_tokens,) int64, where others write them.
+        """
+        config, device = pools.config, pools.device
+        H, D = config.num_heads, config.head_dim
+        self._pools = pools
+        self._max_tokens = max_tokens
+        if tiles is None:
+            tiles = torch.zeros(max_tokens, TILE_FIELDS, dtype=torch.int32, device=device)
+        if positions is None:
+            positions = torch.zeros(max_tokens, dtype=torch.int64, device=device)
+        self._tiles = tiles
+        self._positions = positions
+        self._num_tiles = max_tokens
+        num_chunks = -(-config.max_source_positions // CROSS_CHUNK)
+        self._num_chunks = num_chunks
+        splits = min(max_tokens, ENOUGH_PROGRAMS // H + 1)  # more tokens are not shared out
         self._partial_sums = torch.empty(
-            self._num_chunks, max_tokens, H, D, dtype=torch.float32, device=device
+            num_chunks, splits, H, D, dtype=torch.float32, device=device
         )
         self._partial_stats = torch.empty(
-            self._num_chunks, max_tokens, H, 2, dtype=torch.float32, device=device
+            num_chunks, splits, H, 2, dtype=torch.float32, device=device
         )
-        self._counters = ints(max_tokens, H)
-        self._num_tiles = 0
-        # of the encoder's windows; written by plan_encoder
-        self._blocks = ints(0, BLOCK_FIELDS)
+        # of the encoder's windows
+        self._blocks = torch.zeros(0, BLOCK_FIELDS, dtype=torch.int32, device=device)
         self._num_positions: list[int] = []
         self._log_weight = 0.0
 
     def plan_encoder(self, extents: Sequence[Extent]) -> None:
         self._num_positions = [extent.num_positions for extent in extents]
-        self._log_weight = log2_weight(extents)
-        self._blocks = torch.from_numpy(lay_blocks(extents)).to(self._device)
+        blocks = torch.from_numpy(lay_blocks(extents)).to(self._pools.device)
+        self.use_blocks(blocks, log2_weight(extents))
 
     def use_blocks(self, blocks: Tensor, log_weight: float) -> None:
-        """Take query blocks from a buffer of the caller's, unused ones with length 0."""
+        """Take query blocks as `lay_blocks` gives them, unused ones with length 0."""
         self._blocks = blocks
         self._log_weight = log_weight
 
@@ -136,60 +170,47 @@ class PagedAttention:
         return out
 
     def store_cross(self, pages: Sequence[tuple[int, ...]], kv: Tensor) -> None:
-        slots = find_slots(pages, self._num_positions, self.cross_page_size)
-        self.scatter_cross(torch.from_numpy(slots).to(self._device), kv)
+        slots = find_slots(pages, self._num_positions, self._pools.cross_page_size)
+        self.scatter_cross(torch.from_numpy(slots).to(self._pools.device), kv)
 
     def scatter_cross(self, slots: Tensor, kv: Tensor) -> None:
-        """Write positions to slots of the pool, (N,) int64: page * page size + place in it.
+        """Write positions to places in the pool, (N,) int64: page * page size + place in it.
 
-        A negative slot is left out.
+        Where it is negative, the position is left out.
         """
-        L, _, _, H, P, D = self._cross_kv.shape
+        pool = self._pools.cross_kv
+        L, _, _, H, P, D = pool.shape
         store_cross_kernel[(len(slots), L * 2)](
             kv,
             slots,
-            self._cross_kv,
-            self._cross_kv.stride(0),
+            pool,
+            pool.stride(0),
             L=L,
             H=H,
             D=D,
             PAGE=P,
-            BLOCK=next_power_of_2(H * D),
+            BLOCK=1 << (H * D - 1).bit_length(),
             num_warps=1,
         )
 
     def plan_decoder(self, rows: Sequence[DecoderRow]) -> None:
-        assert len(rows) <= self.num_slots, (len(rows), self.num_slots)
-        counts = [row.num_queries for row in rows]
-        tiles = lay_tiles(counts, range(len(rows)))
-        self._num_tiles = len(tiles)
+        pools = self._pools
+        assert len(rows) <= pools.num_slots, (len(rows), pools.num_slots)
+        tables = np.zeros((len(rows), pools.tables.shape[1]), dtype=np.int32)
+        for line, row in zip(tables, rows, strict=True):
+            assert row.num_cached + row.num_queries <= len(row.self_pages) * pools.self_page_size
+            pools.write_line(line, row.self_pages, row.cross_pages, row.extent)
+        tiles = lay_tiles([row.num_queries for row in rows])
         positions = np.concatenate(
             [np.arange(row.num_cached, row.num_cached + row.num_queries) for row in rows]
         )
-        for at, row in enumerate(rows):
-            assert row.num_cached + row.num_queries <= len(row.self_pages) * self.self_page_size
-            self.write_slot(at, row.self_pages, row.cross_pages, row.extent)
-        self.tiles[: len(tiles)] = torch.from_numpy(tiles).to(self._device)
-        self.positions[: len(positions)] = torch.from_numpy(positions).to(self._device)
-
-    def write_slot(
-        self, slot: int, self_pages: Sequence[int], cross_pages: Sequence[int], extent: Extent
-    ) -> None:
-        """Tell the kernels where a slot's sequence lies."""
-        lines = (
-            (self.self_table, self_pages),
-            (self.cross_table, cross_pages),
-            (self.windows, window_line(extent)),
-        )
-        for table, values in lines:
-            line = torch.tensor(values, dtype=torch.int32, device=self._device)
-            table[slot, : len(line)] = line
-
-    def use_tiles(self, num_tiles: int) -> None:
-        """Launch for so many tiles, unused ones with count 0: what a graph is captured with."""
-        self._num_tiles = num_tiles
+        pools.tables[: len(rows)] = torch.from_numpy(tables).to(pools.device)
+        self._tiles[: len(tiles)] = torch.from_numpy(tiles).to(pools.device)
+        self._positions[: len(positions)] = torch.from_numpy(positions).to(pools.device)
+        self._num_tiles = len(tiles)
 
     def run_self(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        pools = self._pools
         N, H, D = q.shape
         assert q.stride(0) == k.stride(0) == v.stride(0)
         out = torch.empty(N, H, D, dtype=q.dtype, device=q.device)
@@ -198,17 +219,17 @@ class PagedAttention:
             k,
             v,
             out,
-            self._self_kv[layer],
-            self.tiles,
-            self.positions,
-            self.self_table,
+            pools.self_kv[layer],
+            self._tiles,
+            self._positions,
+            pools.self_table,
             q.stride(0),
             out.stride(0),
-            self.self_width,
+            pools.self_table.stride(0),
             D**-0.5 * LOG2_E,
             H=H,
             D=D,
-            PAGE=self.self_page_size,
+            PAGE=pools.self_page_size,
             BLOCK=SELF_BLOCK,
             TILE=TILE,
             num_warps=2,
@@ -217,63 +238,60 @@ class PagedAttention:
         return out
 
     def run_cross(self, layer: int, q: Tensor) -> Tensor:
+        pools = self._pools
         N, H, D = q.shape
         out = torch.empty(N, H, D, dtype=q.dtype, device=q.device)
-        cross_attention_kernel[(H, self._num_chunks, self._num_tiles)](
+        num_partials = self._partial_sums.shape[1]
+        splits = self._num_tiles * H < ENOUGH_PROGRAMS and num_partials >= N
+        cross_attention_kernel[(H, self._num_chunks if splits else 1, self._num_tiles)](
             q,
             self._partial_sums,
             self._partial_stats,
             out,
-            self._counters,
-            self._cross_kv[layer],
-            self.tiles,
-            self.cross_table,
-            self.windows,
-            self.max_tokens,
+            pools.cross_kv[layer],
+            self._tiles,
+            pools.cross_table,
+            pools.windows,
+            num_partials,
             q.stride(0),
             out.stride(0),
-            self.cross_width,
+            pools.tables.stride(0),
             D**-0.5 * LOG2_E,
             H=H,
             D=D,
-            PAGE=self.cross_page_size,
+            PAGE=pools.cross_page_size,
             BLOCK=CROSS_BLOCK,
             CHUNK=CROSS_CHUNK,
             TILE=TILE,
-            NUM_CHUNKS=self._num_chunks,
-            MERGES=False,
+            SPLITS=splits,
             num_warps=4,
-            num_stages=3,
+            num_stages=4,
         )
-        merge_kernel[(H, self._num_tiles)](
-            self._partial_sums,
-            self._partial_stats,
-            out,
-            self.tiles,
-            self.windows,
-            self.max_tokens,
-            out.stride(0),
-            H=H,
-            D=D,
-            CHUNK=CROSS_CHUNK,
-            TILE=TILE,
-            num_warps=2,
-        )
+        if splits:
+            merge_kernel[(H, self._num_tiles)](
+                self._partial_sums,
+                self._partial_stats,
+                out,
+                self._tiles,
+                pools.windows,
+                num_partials,
+                out.stride(0),
+                pools.tables.stride(0),
+                H=H,
+                D=D,
+                CHUNK=CROSS_CHUNK,
+                TILE=TILE,
+                num_warps=2,
+            )
         return out
 
     def read_cross_keys(
         self, layer: int, heads: Sequence[int], pages: tuple[int, ...], num_positions: int
     ) -> Tensor:
-        held = torch.tensor(pages, device=self._device)
-        chosen = torch.tensor(heads, device=self._device)
-        keys = self._cross_kv[layer, held, 0][:, chosen]  # (pages, heads, P, D)
+        held = torch.tensor(pages, device=self._pools.device)
+        chosen = torch.tensor(heads, device=self._pools.device)
+        keys = self._pools.cross_kv[layer, held, 0][:, chosen]  # (pages, heads, P, D)
         return keys.transpose(0, 1).flatten(1, 2)[:, :num_positions]
-
-
-def window_line(extent: Extent) -> tuple[int, int, int]:
-    """Describe a window to the kernels; the weight's logarithm is passed as the bits of a float."""
-    weight = np.float32(math.log2(extent.weight))
-    return extent.num_positions, extent.num_full, int(weight.view(np.int32))
 
 
 def log2_weight(extents: Sequence[Extent]) -> float:
@@ -289,33 +307,29 @@ def lay_blocks(extents: Sequence[Extent]) -> Ints:
     begin = 0
     for extent in extents:
         length = extent.num_positions
-        for at in range(0, length, QUERY_BLOCK):
-            blocks.append((begin + at, begin, length, extent.num_full))
+        blocks += [
+            (begin + at, begin, length, extent.num_full) for at in range(0, length, QUERY_BLOCK)
+        ]
         begin += length
     return np.array(blocks, dtype=np.int32).reshape(-1, BLOCK_FIELDS)
 
 
-def lay_tiles(counts: Sequence[int], slots: Sequence[int]) -> Ints:
-    """Cut the rows of a pass into tiles: (tiles, TILE_FIELDS)."""
+def lay_tiles(counts: Sequence[int]) -> Ints:
+    """Cut the rows of a pass, row n in slot n, into tiles: (tiles, TILE_FIELDS)."""
     tiles = []
-    row_first = 0
-    for count, slot in zip(counts, slots, strict=True):
-        for at in range(0, count, TILE):
-            tiles.append((row_first, row_first + at, min(TILE, count - at), slot))
-        row_first += count
+    first = 0
+    for slot, count in enumerate(counts):
+        tiles += [(first, first + at, min(TILE, count - at), slot) for at in range(0, count, TILE)]
+        first += count
     return np.array(tiles, dtype=np.int32).reshape(-1, TILE_FIELDS)
 
 
 def find_slots(
     pages: Sequence[tuple[int, ...]], lengths: Sequence[int], page_size: int
 ) -> npt.NDArray[np.int64]:
-    """Give the pool's slots of packed windows, in order: (N,)."""
+    """Give the places in the pool of packed windows, in order: (N,)."""
     parts = []
     for held, length in zip(pages, lengths, strict=True):
         starts = np.asarray(held, dtype=np.int64)[:, None] * page_size
         parts.append((starts + np.arange(page_size)).reshape(-1)[:length])
     return np.concatenate(parts)
-
-
-def next_power_of_2(n: int) -> int:
-    return 1 << (n - 1).bit_length()

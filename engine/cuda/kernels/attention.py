@@ -15,9 +15,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-TILE = 16  # tokens: the rows of one tensor-core instruction
-TILE_FIELDS = 4  # of a tile: the row's first token in this pass, the tile's first, count, slot
-
 
 @triton.jit
 def self_attention_kernel(
@@ -31,7 +28,7 @@ def self_attention_kernel(
     table,
     stride_q,
     stride_out,
-    table_width,
+    table_stride,
     scale,
     H: tl.constexpr,
     D: tl.constexpr,
@@ -56,8 +53,8 @@ def self_attention_kernel(
         position = base + first - row_first + i
         last = base + first - row_first + count - 1
 
-        pages = tl.load(table + slot * table_width + position // PAGE, mask=is_token, other=0)
-        home = (pages.to(tl.int64) * 2 * H + h) * (PAGE * D) + (position % PAGE) * D
+        own = tl.load(table + slot * table_stride + position // PAGE, mask=is_token, other=0)
+        home = (own.to(tl.int64) * 2 * H + h) * (PAGE * D) + (position % PAGE) * D
         home = home[:, None] + d[None, :]
         new_k = tl.load(k + at, mask=is_token[:, None], other=0.0)
         new_v = tl.load(v + at, mask=is_token[:, None], other=0.0)
@@ -70,7 +67,7 @@ def self_attention_kernel(
         for start in range(0, last + 1, BLOCK):
             p = start + tl.arange(0, BLOCK)
             is_key = p <= last
-            pages = tl.load(table + slot * table_width + p // PAGE, mask=is_key, other=0)
+            pages = tl.load(table + slot * table_stride + p // PAGE, mask=is_key, other=0)
             stored = (pages.to(tl.int64) * 2 * H + h) * (PAGE * D) + (p % PAGE) * D
             fresh = (row_first + p - base).to(tl.int64) * stride_q + h * D
             is_stored = p < base
@@ -93,12 +90,21 @@ def self_attention_kernel(
 
 
 @triton.jit
+def join(highest, mass, sums, peak, part, partial):
+    """Put what was attended to so far and a further chunk together."""
+    higher = tl.maximum(highest, peak)
+    old, new = tl.exp2(highest - higher), tl.exp2(peak - higher)
+    mass = mass * old + part * new
+    sums = sums * old[:, None] + partial * new[:, None]
+    return higher, mass, sums
+
+
+@triton.jit
 def cross_attention_kernel(
     q,
     partial_sums,
     partial_stats,
     out,
-    counters,
     pool,
     tiles,
     table,
@@ -106,7 +112,7 @@ def cross_attention_kernel(
     num_tokens,
     stride_q,
     stride_out,
-    table_width,
+    table_stride,
     scale,
     H: tl.constexpr,
     D: tl.constexpr,
@@ -114,22 +120,23 @@ def cross_attention_kernel(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
     TILE: tl.constexpr,
-    NUM_CHUNKS: tl.constexpr,
-    MERGES: tl.constexpr,
+    SPLITS: tl.constexpr,
 ):
+    """Attend to one chunk and leave it to merge_kernel (SPLITS), or to all of them, joined here.
+
+    Either way the same numbers are added in the same order.
+    """
     h = tl.program_id(0)
-    chunk = tl.program_id(1)
     tile = tl.program_id(2)
     count = tl.load(tiles + tile * 4 + 2)
     slot = tl.load(tiles + tile * 4 + 3)
-    length = tl.load(windows + slot * 3)
-    begin = chunk * CHUNK
-    if (count > 0) & (begin < length):
+    length = tl.load(windows + slot * table_stride)
+    start_chunk = tl.program_id(1)
+    if (count > 0) & (start_chunk * CHUNK < length):
         first = tl.load(tiles + tile * 4 + 1)
-        num_full = tl.load(windows + slot * 3 + 1)
+        num_full = tl.load(windows + slot * table_stride + 1)
         # the binary logarithm of what a folded position counts, as float bits
-        log_weight = tl.load(windows + slot * 3 + 2).to(tl.float32, bitcast=True)
-        end = tl.minimum(begin + CHUNK, length)
+        log_weight = tl.load(windows + slot * table_stride + 2).to(tl.float32, bitcast=True)
         i = tl.arange(0, TILE)
         d = tl.arange(0, D)
         is_token = i < count
@@ -137,93 +144,48 @@ def cross_attention_kernel(
         queries = tl.load(
             q + token[:, None] * stride_q + h * D + d[None, :], mask=is_token[:, None], other=0.0
         )
-        highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
-        mass = tl.zeros((TILE,), dtype=tl.float32)
-        sums = tl.zeros((TILE, D), dtype=tl.float32)
-        for start in range(begin, end, BLOCK):
-            p = start + tl.arange(0, BLOCK)
-            is_key = p < end
-            pages = tl.load(table + slot * table_width + p // PAGE, mask=is_key, other=0)
-            at = (pages.to(tl.int64) * 2 * H + h) * (PAGE * D) + (p % PAGE) * D
-            at = at[:, None] + d[None, :]
-            keys = tl.load(pool + at, mask=is_key[:, None], other=0.0)
-            values = tl.load(pool + at + H * PAGE * D, mask=is_key[:, None], other=0.0)
-            logits = tl.dot(queries, tl.trans(keys)) * scale
-            extra = tl.where(p >= num_full, log_weight, 0.0)
-            extra = tl.where(is_key, extra, float("-inf"))
-            logits += extra[None, :]
-            higher = tl.maximum(highest, tl.max(logits, axis=1))
-            weights = tl.exp2(logits - higher[:, None])
-            shrink = tl.exp2(highest - higher)
-            mass = mass * shrink + tl.sum(weights, axis=1)
-            sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
-            highest = higher
-        # partials: (chunks, tokens, H, D) and (chunks, tokens, H, 2)
-        row = (chunk * num_tokens + token) * H + h
-        tl.store(partial_sums + row[:, None] * D + d[None, :], sums, mask=is_token[:, None])
-        tl.store(partial_stats + row * 2, highest, mask=is_token)
-        tl.store(partial_stats + row * 2 + 1, mass, mask=is_token)
-        if MERGES:
-            # whoever comes last puts the chunks together, in their order
-            num_chunks = (length + CHUNK - 1) // CHUNK
-            tl.debug_barrier()
-            arrived = tl.atomic_add(counters + tile * H + h, 1, sem="acq_rel", scope="gpu")
-            if arrived == num_chunks - 1:
-                tl.store(counters + tile * H + h, 0)
-                merge(
-                    partial_sums,
-                    partial_stats,
-                    out,
-                    token,
-                    is_token,
-                    h,
-                    num_chunks,
-                    num_tokens,
-                    stride_out,
-                    H,
-                    D,
-                    TILE,
+        all_highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
+        all_mass = tl.zeros((TILE,), dtype=tl.float32)
+        all_sums = tl.zeros((TILE, D), dtype=tl.float32)
+        end_chunk = start_chunk + 1 if SPLITS else (length + CHUNK - 1) // CHUNK
+        for chunk in range(start_chunk, end_chunk):
+            begin = chunk * CHUNK
+            end = tl.minimum(begin + CHUNK, length)
+            highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
+            mass = tl.zeros((TILE,), dtype=tl.float32)
+            sums = tl.zeros((TILE, D), dtype=tl.float32)
+            for start in range(begin, end, BLOCK):
+                p = start + tl.arange(0, BLOCK)
+                is_key = p < end
+                pages = tl.load(table + slot * table_stride + p // PAGE, mask=is_key, other=0)
+                at = (pages.to(tl.int64) * 2 * H + h) * (PAGE * D) + (p % PAGE) * D
+                at = at[:, None] + d[None, :]
+                keys = tl.load(pool + at, mask=is_key[:, None], other=0.0)
+                values = tl.load(pool + at + H * PAGE * D, mask=is_key[:, None], other=0.0)
+                logits = tl.dot(queries, tl.trans(keys)) * scale
+                extra = tl.where(p >= num_full, log_weight, 0.0)
+                extra = tl.where(is_key, extra, float("-inf"))
+                logits += extra[None, :]
+                higher = tl.maximum(highest, tl.max(logits, axis=1))
+                weights = tl.exp2(logits - higher[:, None])
+                shrink = tl.exp2(highest - higher)
+                mass = mass * shrink + tl.sum(weights, axis=1)
+                sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
+                highest = higher
+            if SPLITS:
+                # (chunks, tokens, H, D) and (chunks, tokens, H, 2)
+                row = (chunk * num_tokens + token) * H + h
+                tl.store(partial_sums + row[:, None] * D + d[None, :], sums, mask=is_token[:, None])
+                tl.store(partial_stats + row * 2, highest, mask=is_token)
+                tl.store(partial_stats + row * 2 + 1, mass, mask=is_token)
+            else:
+                all_highest, all_mass, all_sums = join(
+                    all_highest, all_mass, all_sums, highest, mass, sums
                 )
-
-
-@triton.jit
-def merge(
-    partial_sums,
-    partial_stats,
-    out,
-    token,
-    is_token,
-    h,
-    num_chunks,
-    num_tokens,
-    stride_out,
-    H: tl.constexpr,
-    D: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    d = tl.arange(0, D)
-    highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
-    mass = tl.zeros((TILE,), dtype=tl.float32)
-    sums = tl.zeros((TILE, D), dtype=tl.float32)
-    for chunk in range(num_chunks):
-        row = (chunk * num_tokens + token) * H + h
-        # not from the first-level cache: other processors wrote them
-        peak = tl.load(partial_stats + row * 2, mask=is_token, other=0.0, cache_modifier=".cg")
-        part = tl.load(partial_stats + row * 2 + 1, mask=is_token, other=1.0, cache_modifier=".cg")
-        partial = tl.load(
-            partial_sums + row[:, None] * D + d[None, :],
-            mask=is_token[:, None],
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        higher = tl.maximum(highest, peak)
-        old, new = tl.exp2(highest - higher), tl.exp2(peak - higher)
-        mass = mass * old + part * new
-        sums = sums * old[:, None] + partial * new[:, None]
-        highest = higher
-    where = token[:, None] * stride_out + h * D + d[None, :]
-    result = sums / mass[:, None]
-    tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
+        if not SPLITS:
+            where = token[:, None] * stride_out + h * D + d[None, :]
+            result = all_sums / all_mass[:, None]
+            tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
 
 
 @triton.jit
@@ -235,33 +197,38 @@ def merge_kernel(
     windows,
     num_tokens,
     stride_out,
+    table_stride,
     H: tl.constexpr,
     D: tl.constexpr,
     CHUNK: tl.constexpr,
     TILE: tl.constexpr,
 ):
+    """Join the chunks that cross_attention_kernel has left."""
     h = tl.program_id(0)
     tile = tl.program_id(1)
     count = tl.load(tiles + tile * 4 + 2)
     if count > 0:
         first = tl.load(tiles + tile * 4 + 1)
         slot = tl.load(tiles + tile * 4 + 3)
-        length = tl.load(windows + slot * 3)
+        length = tl.load(windows + slot * table_stride)
         i = tl.arange(0, TILE)
-        merge(
-            partial_sums,
-            partial_stats,
-            out,
-            (first + i).to(tl.int64),
-            i < count,
-            h,
-            (length + CHUNK - 1) // CHUNK,
-            num_tokens,
-            stride_out,
-            H,
-            D,
-            TILE,
-        )
+        d = tl.arange(0, D)
+        is_token = i < count
+        token = (first + i).to(tl.int64)
+        highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
+        mass = tl.zeros((TILE,), dtype=tl.float32)
+        sums = tl.zeros((TILE, D), dtype=tl.float32)
+        for chunk in range((length + CHUNK - 1) // CHUNK):
+            row = (chunk * num_tokens + token) * H + h
+            peak = tl.load(partial_stats + row * 2, mask=is_token, other=0.0)
+            part = tl.load(partial_stats + row * 2 + 1, mask=is_token, other=1.0)
+            partial = tl.load(
+                partial_sums + row[:, None] * D + d[None, :], mask=is_token[:, None], other=0.0
+            )
+            highest, mass, sums = join(highest, mass, sums, peak, part, partial)
+        where = token[:, None] * stride_out + h * D + d[None, :]
+        result = sums / mass[:, None]
+        tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
 
 
 @triton.jit

@@ -13,13 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# fields of a slot, int32
-SLOT_FIELDS = 8
-NEXT, POSITION, IS_FIRST, LAST_IS_TIME, PREVIOUS_IS_TIME, LAST_TIME, LIMIT = range(7)
-# fields of a row of a pass, int32
-ROW_FIELDS = 8
-SLOT, FIRST, COUNT, FIRST_SAMPLED, START, ROW_LIMIT, PROBE = range(7)
-KEEP = -1  # as START, which is else 0: go on where the slot stands; as a token: what it says next
+SLOT_FIELDS = 8  # what it says next, its position, the rules' state (4), the limit of positions
+SCAN_FIELDS = 8  # of a chunk of words
 STATE_FIELDS = 4  # of a token: the rules' state before the next one is sampled
 
 
@@ -63,53 +58,101 @@ def prepare_kernel(rows, given, slots, tokens, positions, states, probes, time_b
 
 
 @triton.jit
+def scan_kernel(
+    logits,
+    never,
+    temperatures,
+    seeds,
+    positions,
+    scans,
+    V,
+    stride,
+    eot,
+    NUM_CHUNKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Look through one chunk of the words: (N, NUM_CHUNKS, SCAN_FIELDS) float32.
+
+    The highest and where it is, and the sum of the exponentials; the same two of the logits before
+    any rule; the highest with noise, and where it is.
+    """
+    row = tl.program_id(1)
+    chunk = tl.program_id(0)
+    o = chunk * BLOCK + tl.arange(0, BLOCK)
+    inside = o < eot
+    raw = tl.load(logits + row.to(tl.int64) * stride + o, mask=inside, other=float("-inf"))
+    x = raw + tl.load(never + o, mask=inside, other=0.0)
+    peak = tl.max(x, axis=0)
+    token = tl.min(tl.where(x == peak, o, V), axis=0)
+    mass = tl.sum(tl.exp(x - tl.where(peak == float("-inf"), 0.0, peak)), axis=0)
+    raw_peak = tl.max(raw, axis=0)
+    raw_mass = tl.sum(tl.exp(raw - raw_peak), axis=0)
+    scan = scans + (row * NUM_CHUNKS + chunk) * 8
+    tl.store(scan, peak)
+    tl.store(scan + 1, token.to(tl.float32, bitcast=True))
+    tl.store(scan + 2, mass)
+    tl.store(scan + 3, raw_peak)
+    tl.store(scan + 4, raw_mass)
+    temperature = tl.load(temperatures + row)
+    if temperature > 0:
+        # adding Gumbel noise and taking the highest draws from the softmax
+        seed = tl.load(seeds + row) * 512 + tl.load(positions + row).to(tl.int32)
+        noisy = x + temperature * draw_gumbel(seed, o)
+        top = tl.max(noisy, axis=0)
+        place = tl.min(tl.where(noisy == top, o, V), axis=0)
+        tl.store(scan + 5, top)
+        tl.store(scan + 6, place.to(tl.float32, bitcast=True))
+
+
+@triton.jit
+def draw_gumbel(seed, o):
+    uniform = tl.minimum(tl.maximum(tl.rand(seed, o), 1e-20), 1.0 - 5.9604645e-08)
+    return -tl.log(-tl.log(uniform))
+
+
+@triton.jit
 def choose_kernel(
     logits,
     never,
+    scans,
     states,
     probes,
     temperatures,
     seeds,
+    positions,
     results,
     V,
+    stride,
     eot,
     time_begin,
     no_speech,
     MAX_INITIAL: tl.constexpr,
-    BLOCK: tl.constexpr,
+    NUM_CHUNKS: tl.constexpr,
+    CHUNK_BLOCK: tl.constexpr,
     SPECIAL_BLOCK: tl.constexpr,
     TIME_BLOCK: tl.constexpr,
 ):
     """Choose one row's token; results: (N, 3) int32, token, log-probability, no-speech."""
     row = tl.program_id(0)
-    line = logits + row.to(tl.int64) * V
+    line = logits + row.to(tl.int64) * stride
     is_first = tl.load(states + row * 4) > 0
     last_is_time = tl.load(states + row * 4 + 1) > 0
     previous_is_time = tl.load(states + row * 4 + 2) > 0
     last_time = tl.load(states + row * 4 + 3)
 
-    i = tl.arange(0, BLOCK)
-    peak = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
-    place = tl.zeros((BLOCK,), dtype=tl.int32)
-    for start in range(0, eot, BLOCK):
-        inside = start + i < eot
-        x = tl.load(line + start + i, mask=inside, other=float("-inf"))
-        x += tl.load(never + start + i, mask=inside, other=0.0)
-        place = tl.where(x > peak, start + i, place)
-        peak = tl.maximum(x, peak)
-    text_peak = tl.max(peak, axis=0)
-    text_token = tl.min(tl.where(peak == text_peak, place, V), axis=0)
-    text_mass = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(0, eot, BLOCK):
-        inside = start + i < eot
-        x = tl.load(line + start + i, mask=inside, other=float("-inf"))
-        x += tl.load(never + start + i, mask=inside, other=0.0)
-        text_mass += tl.exp(x - text_peak)
-    text_total = text_peak + tl.log(tl.sum(text_mass, axis=0))
+    c = tl.arange(0, CHUNK_BLOCK)
+    is_chunk = c < NUM_CHUNKS
+    scan = scans + (row * NUM_CHUNKS + c) * 8
+    peaks = tl.load(scan, mask=is_chunk, other=float("-inf"))
+    places = tl.load(scan + 1, mask=is_chunk, other=0.0).to(tl.int32, bitcast=True)
+    masses = tl.load(scan + 2, mask=is_chunk, other=0.0)
+    text_peak = tl.max(peaks, axis=0)
+    text_token = tl.min(tl.where(peaks == text_peak, places, V), axis=0)
+    text_total = text_peak + tl.log(tl.sum(masses * tl.exp(peaks - text_peak), axis=0))
 
     s = eot + tl.arange(0, SPECIAL_BLOCK)
-    special = tl.load(line + s, mask=s < time_begin, other=float("-inf"))
-    special += tl.load(never + s, mask=s < time_begin, other=0.0)
+    raw_special = tl.load(line + s, mask=s < time_begin, other=float("-inf"))
+    special = raw_special + tl.load(never + s, mask=s < time_begin, other=0.0)
     special_peak = tl.max(special, axis=0)
     special_token = tl.min(tl.where(special == special_peak, s, V), axis=0)
     special_total = special_peak + tl.log(tl.sum(tl.exp(special - special_peak), axis=0))
@@ -120,8 +163,8 @@ def choose_kernel(
     t = time_begin + tl.arange(0, TIME_BLOCK)
     allowed = (t < V) & (t >= earliest) & (closes == 0)
     allowed = allowed & ((is_first == 0) | (t <= time_begin + MAX_INITIAL))
-    times = tl.load(line + t, mask=t < V, other=float("-inf"))
-    times += tl.load(never + t, mask=t < V, other=0.0)
+    raw_times = tl.load(line + t, mask=t < V, other=float("-inf"))
+    times = raw_times + tl.load(never + t, mask=t < V, other=0.0)
     times = tl.where(allowed, times, float("-inf"))
     time_peak = tl.max(times, axis=0)
     time_token = tl.min(tl.where(times == time_peak, t, V), axis=0)
@@ -133,6 +176,7 @@ def choose_kernel(
     may_special = is_first == 0
     text_best = tl.where(may_text, text_peak, float("-inf"))
     special_best = tl.where(may_special, special_peak, float("-inf"))
+    # a timestamp is due when all of them together are more probable than any other token
     is_due = time_total > tl.maximum(text_best, special_best)
     may_text = may_text & (is_due == 0)
     may_special = may_special & (is_due == 0)
@@ -148,49 +192,36 @@ def choose_kernel(
     text_total = tl.where(may_text, text_total, float("-inf"))
     special_total = tl.where(may_special, special_total, float("-inf"))
     highest = tl.maximum(tl.maximum(text_total, special_total), time_total)
-    total = highest + tl.log(
-        tl.exp(text_total - highest)
-        + tl.exp(special_total - highest)
-        + tl.exp(time_total - highest)
-    )
+    total = tl.exp(text_total - highest) + tl.exp(special_total - highest)
+    total = highest + tl.log(total + tl.exp(time_total - highest))
 
     temperature = tl.load(temperatures + row)
     if temperature > 0:
-        # adding Gumbel noise and taking the highest draws from the softmax
-        seed = tl.load(seeds + row)
-        peak = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
-        place = tl.zeros((BLOCK,), dtype=tl.int32)
-        for start in range(0, V, BLOCK):
-            o = start + i
-            x = tl.load(line + o, mask=o < V, other=float("-inf"))
-            x += tl.load(never + o, mask=o < V, other=0.0)
-            is_time = o >= time_begin
-            may = ((o < eot) & may_text) | ((o >= eot) & (is_time == 0) & may_special)
-            may_time = is_time & (o >= earliest) & (closes == 0)
-            may_time = may_time & ((is_first == 0) | (o <= time_begin + MAX_INITIAL))
-            x = tl.where(may | may_time, x, float("-inf"))
-            uniform = tl.maximum(tl.rand(seed, o), 1e-20)
-            uniform = tl.minimum(uniform, 1.0 - 5.9604645e-08)
-            x -= temperature * tl.log(-tl.log(uniform))
-            place = tl.where(x > peak, o, place)
-            peak = tl.maximum(x, peak)
-        top = tl.max(peak, axis=0)
-        token = tl.min(tl.where(peak == top, place, V), axis=0)
+        seed = tl.load(seeds + row) * 512 + tl.load(positions + row).to(tl.int32)
+        drawn = tl.load(scan + 5, mask=is_chunk, other=float("-inf"))
+        drawn_places = tl.load(scan + 6, mask=is_chunk, other=0.0).to(tl.int32, bitcast=True)
+        top = tl.max(drawn, axis=0)
+        token = tl.min(tl.where(drawn == top, drawn_places, V), axis=0)
+        top = tl.where(may_text, top, float("-inf"))
+        noisy = special + temperature * draw_gumbel(seed, s)
+        peak = tl.where(may_special, tl.max(noisy, axis=0), float("-inf"))
+        token = tl.where(peak > top, tl.min(tl.where(noisy == peak, s, V), axis=0), token)
+        top = tl.maximum(peak, top)
+        noisy = times + temperature * draw_gumbel(seed, t)
+        peak = tl.max(noisy, axis=0)
+        token = tl.where(peak > top, tl.min(tl.where(noisy == peak, t, V), axis=0), token)
         best = tl.load(line + token) + tl.load(never + token)
 
     silence = 0.0
     if tl.load(probes + row) > 0:
         # of all tokens, without any rule
-        peak = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
-        for start in range(0, V, BLOCK):
-            x = tl.load(line + start + i, mask=start + i < V, other=float("-inf"))
-            peak = tl.maximum(x, peak)
-        top = tl.max(peak, axis=0)
-        sums = tl.zeros((BLOCK,), dtype=tl.float32)
-        for start in range(0, V, BLOCK):
-            x = tl.load(line + start + i, mask=start + i < V, other=float("-inf"))
-            sums += tl.exp(x - top)
-        silence = tl.exp(tl.load(line + no_speech) - top) / tl.sum(sums, axis=0)
+        raw_peaks = tl.load(scan + 3, mask=is_chunk, other=float("-inf"))
+        raw_masses = tl.load(scan + 4, mask=is_chunk, other=0.0)
+        top = tl.maximum(tl.max(raw_peaks, axis=0), tl.max(raw_special, axis=0))
+        top = tl.maximum(top, tl.max(raw_times, axis=0))
+        sums = tl.sum(raw_masses * tl.exp(raw_peaks - top), axis=0)
+        sums += tl.sum(tl.exp(raw_special - top), axis=0) + tl.sum(tl.exp(raw_times - top), axis=0)
+        silence = tl.exp(tl.load(line + no_speech) - top) / sums
 
     tl.store(results + row * 3, token)
     tl.store(results + row * 3 + 1, (best - total).to(tl.int32, bitcast=True))

@@ -1,0 +1,121 @@
+"""Sequences that come and go at random, for tests and benchmarks of a runner."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.api import SAMPLE_RATE, Samples
+from engine.draft import Draft
+from engine.extent import measure_extent
+from engine.loop import Runs
+from engine.scheduler import Encode, Scheduler
+from engine.sequence import Sequence
+from engine.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A window to decode, and what a client would say of it."""
+
+    sound: Samples
+    prefix: tuple[int, ...]
+    sot_index: int
+    max_tokens: int
+    draft: tuple[int, ...] = ()
+    temperature: float = 0.0
+    aborts_after: int | None = None  # passes; None: it is decoded to its end
+
+
+def make_jobs(
+    count: int,
+    tokenizer: Tokenizer,
+    seed: int,
+    *,
+    longest_s: float = 30.0,
+    longest_text: int = 60,
+    longest_prompt: int = 60,
+) -> list[Job]:
+    """Draw windows of noise with prompts, drafts and limits of all lengths."""
+    draw = random.Random(seed)
+    noise = np.random.default_rng(seed).standard_normal(30 * SAMPLE_RATE).astype(np.float32)
+    start = [tokenizer.sot, *list(tokenizer.languages.values())[:1], tokenizer.transcribe]
+    jobs = []
+    for _ in range(count):
+        length = int(SAMPLE_RATE * draw.uniform(0.3, longest_s))
+        at = draw.randrange(len(noise) - length + 1)
+        prompt = [draw.randrange(1000, 20000) for _ in range(draw.randrange(longest_prompt + 1))]
+        if draw.random() < 0.5:
+            prompt = []
+        before = [tokenizer.start_of_prev, *prompt] if prompt else []
+        prefix = [t for t in (*before, *start) if t is not None]
+        jobs.append(
+            Job(
+                noise[at : at + length] * draw.uniform(0.01, 0.3),
+                tuple(prefix),
+                len(before),
+                draw.randrange(1, longest_text + 1),
+                aborts_after=draw.randrange(1, 8) if draw.random() < 0.1 else None,
+            )
+        )
+    return jobs
+
+
+def run_jobs(
+    jobs: Rows[Job],
+    runner: Runs,
+    scheduler: Scheduler,
+    tokenizer: Tokenizer,
+    *,
+    fold: int | None,
+    at_once: int,
+    seed: int = 1,
+    on_turn: Callable[[], None] = lambda: None,
+) -> list[Sequence]:
+    """Run all jobs, at most so many at once, joining at random moments; in the jobs' order."""
+    draw = random.Random(seed)
+    made: list[Sequence] = []
+    sounds: dict[int, Samples] = {}
+    open_jobs: dict[int, Job] = {}
+    by_id: dict[int, Sequence] = {}
+    can_encode: Callable[[], bool] = getattr(runner, "can_encode", lambda: True)
+    while len(made) < len(jobs) or open_jobs:
+        while len(made) < len(jobs) and len(open_jobs) < at_once:
+            if open_jobs and draw.random() < 0.3:
+                break
+            job = jobs[len(made)]
+            sequence = Sequence(
+                id=len(made),
+                stream_id=len(made),
+                is_final=False,
+                deadline=0.0,
+                extent=measure_extent(len(job.sound), factor=fold, margin=50),
+                prefix=list(job.prefix),
+                max_tokens=job.max_tokens,
+                sot_index=job.sot_index,
+                temperature=job.temperature,
+            )
+            if job.draft:
+                sequence.draft = Draft(job.draft, tokenizer.timestamp_begin)
+            made.append(sequence)
+            by_id[sequence.id], open_jobs[sequence.id] = sequence, job
+            sounds[sequence.id] = job.sound
+            scheduler.add(sequence)
+        work = scheduler.next(can_encode())
+        if isinstance(work, Encode):
+            runner.encode(work.sequences, [sounds.pop(s.id) for s in work.sequences])
+        elif work is not None:
+            runner.step(work.sequences)
+        for id, job in list(open_jobs.items()):
+            sequence = by_id[id]
+            aborts = job.aborts_after is not None and sequence.num_steps >= job.aborts_after
+            if sequence.is_stopped or aborts:
+                del open_jobs[id]
+                scheduler.release(sequence)
+                runner.forget(sequence)
+        on_turn()
+    return made

@@ -1,0 +1,111 @@
+"""Puts the engine's GPU parts together: model, pools, graphs, runner."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+import torch
+
+from engine.attention.paged import Pools
+from engine.config import ModelConfig
+from engine.counters import Counters
+from engine.cuda.batch import Bucket, make_buckets
+from engine.cuda.choice import Chooser
+from engine.cuda.encoder import Encoder
+from engine.cuda.graphs import DecoderGraphs
+from engine.cuda.layers import CudaLayers
+from engine.cuda.runner import CudaRunner
+from engine.rules import Rules
+from engine.tokenizer import Tokenizer
+from engine.weights import Weights
+from engine.whisper import Whisper
+
+logger = logging.getLogger(__name__)
+
+# rows from which on a pass runs in two lanes; below, the weights would only be read twice
+TWO_LANES_FROM = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the graphs are captured for."""
+
+    max_batch: int = 256  # sequences in one pass
+    max_tokens: int = 1024  # of one pass: drafts and prompts included
+    max_encode_windows: int = 32  # in one encoder call
+    max_encode_positions: int = 12_288  # in one encoder call
+    fold: int | None = None  # weight of a folded position
+    two_lanes_from: int = TWO_LANES_FROM
+    uses_graphs: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSizes:
+    """Pages of both pools."""
+
+    num_self_pages: int
+    self_page_size: int
+    num_cross_pages: int
+    cross_page_size: int
+
+
+def build_model(config: ModelConfig, weights: Weights) -> Whisper:
+    """Build a model of weights that lie on the GPU."""
+    return Whisper(config, weights, encoder=CudaLayers(), decoder=CudaLayers())
+
+
+def build_runner(
+    model: Whisper,
+    rules: Rules,
+    tokenizer: Tokenizer,
+    counters: Counters,
+    sizes: PoolSizes,
+    limits: Limits,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> CudaRunner:
+    """Allocate the pools, compile the kernels and capture the graphs. Takes a minute at first."""
+    began = time.monotonic()
+    pools = Pools(
+        model.config,
+        num_self_pages=sizes.num_self_pages,
+        self_page_size=sizes.self_page_size,
+        num_cross_pages=sizes.num_cross_pages,
+        cross_page_size=sizes.cross_page_size,
+        num_slots=limits.max_batch,
+        dtype=dtype,
+        device=device,
+    )
+    max_tokens = max(limits.max_tokens, limits.max_batch)
+    buckets = make_buckets(max_tokens, limits.two_lanes_from)
+    chooser = Chooser(
+        rules,
+        tokenizer.no_speech,
+        num_slots=limits.max_batch,
+        max_tokens=buckets[-1].num_tokens,
+        device=device,
+    )
+    graphs = DecoderGraphs(model, pools, chooser, buckets, uses_graphs=limits.uses_graphs)
+    encoder = Encoder(
+        model,
+        pools,
+        max_windows=limits.max_encode_windows,
+        max_positions=limits.max_encode_positions,
+        fold=limits.fold,
+        uses_graphs=limits.uses_graphs,
+    )
+
+    def report_bucket(bucket: Bucket) -> None:
+        logger.info("captured passes of %d tokens", bucket.num_tokens)
+
+    def report_size(size: int) -> None:
+        logger.debug("captured the encoder for %d positions", size)
+
+    logger.info("compiling kernels and capturing %d sizes of passes", len(buckets))
+    graphs.capture(report_bucket)
+    logger.info("capturing the encoder")
+    encoder.capture(report_size)
+    logger.info("captured all graphs in %.1f s", time.monotonic() - began)
+    return CudaRunner(model, pools, graphs, encoder, buckets, rules, tokenizer, counters)

@@ -1,0 +1,54 @@
+"""Norms and linear layers on a GPU: cuBLAS for the products, and nothing between them but a norm.
+
+Sums are made where the product is (C += A B), and the biases of such layers never touch the
+residual stream: their running total is a constant, added where the stream is normalised.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.cuda.kernels.encoder import norm as normalise
+from engine.cuda.kernels.linear import Tiling, row_linear
+from engine.layers import Add, Pair, Project
+
+# of the projection onto the vocabulary; the best of those that benchmarks tried at 1 to 128 rows
+VOCABULARY_TILING = Tiling(block_m=64, block_n=64, block_k=128, num_stages=4, num_warps=4)
+
+
+class CudaLayers:
+    """Layers of one stack, in the weights' own type. Implements `engine.layers.Layers`."""
+
+    def __init__(self) -> None:
+        # the biases of all layers so far that were added to the stream; None before the first
+        self._shift: Tensor | None = None
+
+    def project(self, norm: Pair, linear: Pair, *, with_gelu: bool = False) -> Project:
+        normed = self.norm(norm)
+        weight, bias = linear.weight.t(), linear.bias
+        if with_gelu:
+            # computed as the product is written; cuBLAS approximates the error function by tanh
+            return lambda x: torch._addmm_activation(bias, normed(x), weight, use_gelu=True)
+        return lambda x: torch.addmm(bias, normed(x), weight)
+
+    def add(self, linear: Pair) -> Add:
+        self._add_shift(linear.bias)
+        weight = linear.weight.t()
+        return lambda x, y: x.addmm_(y, weight)
+
+    def norm(self, norm: Pair) -> Project:
+        weight, bias = norm.weight.float(), norm.bias.float()
+        shift = torch.zeros_like(weight) if self._shift is None else self._shift
+        return lambda x: normalise(x, shift, weight, bias)
+
+    def linear(self, linear: Pair) -> Project:
+        weight, bias = linear.weight.t(), linear.bias
+        return lambda x: torch.addmm(bias, x, weight)
+
+    def logits(self, weight: Tensor) -> Project:
+        """Make the projection onto the vocabulary, in float32: bfloat16 would make ties."""
+        return lambda x: row_linear(x, weight, VOCABULARY_TILING)
+
+    def _add_shift(self, bias: Tensor) -> None:
+        self._shift = bias.float() if self._shift is None else self._shift + bias.float()

@@ -1,0 +1,293 @@
+"""Carries out what the scheduler decides, on a GPU, without waiting for it.
+
+Each step starts a pass and then reads the one before: what a sequence says next is known to the
+device alone when its next pass starts. So a sequence may take part in one pass too many, whose
+outcome is dropped, and its draft proposes what should follow the tokens that are still being said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.api import Samples
+from engine.attention.paged import PagedAttention, Pools
+from engine.counters import Counters
+from engine.cuda.batch import KEEP, Bucket, Row, choose_bucket
+from engine.cuda.choice import read_results
+from engine.cuda.encoder import Encoder
+from engine.cuda.graphs import DecoderGraphs, Done, Launched
+from engine.rules import Rules
+from engine.runner import align, keep_sampled, make_feed
+from engine.sequence import Phase, Sequence
+from engine.tokenizer import Tokenizer
+from engine.whisper import Whisper
+
+MAX_SEED = 1 << 22  # the kernel makes room for positions below it
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """A sequence that has a slot, from its first pass to its end or its next attempt."""
+
+    slot: int
+    # tokens proposed in the pass that is not read yet; None while none is in flight
+    proposed: int | None = None
+    # alignment queries of each pass read so far, for sequences that want word times
+    queries: list[list[Tensor]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One sequence's part of a pass."""
+
+    sequence: Sequence
+    live: Live
+    first: int  # of its tokens in the pass
+    count: int
+    first_sampled: int
+    proposal: Rows[int]
+    probe: int
+    queries: list[Tensor] | None  # of all its tokens, by layer
+    languages: Tensor | None  # probabilities at the probe, on their way to the host
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A pass that is started and not read."""
+
+    launched: Launched
+    entries: list[Entry]
+
+
+class CudaRunner:
+    """Runs one model. Called by one thread. Implements `engine.loop.Runs`."""
+
+    def __init__(
+        self,
+        model: Whisper,
+        pools: Pools,
+        graphs: DecoderGraphs,
+        encoder: Encoder,
+        buckets: Rows[Bucket],
+        rules: Rules,
+        tokenizer: Tokenizer,
+        counters: Counters,
+    ) -> None:
+        self._model = model
+        self._pools = pools
+        self._graphs = graphs
+        self._encoder = encoder
+        self._buckets = buckets
+        self._rules = rules
+        self._tokenizer = tokenizer
+        self._counters = counters
+        self._attention = PagedAttention(pools, max_tokens=1)  # for its pools only
+        self._tables = np.zeros(tuple(pools.tables.shape), dtype=np.int32)
+        self._has_new_tables = False
+        self._free_slots = list(range(pools.num_slots))
+        self._live: dict[int, Live] = {}  # by sequence id
+        # by sequence id, until its first pass: when its K/V are there
+        self._encoded: dict[int, Done] = {}
+        self._encoding: Done | None = None
+        self._in_flight: InFlight | None = None
+        self._language_codes = list(tokenizer.languages)
+        self._language_ids = torch.tensor(
+            list(tokenizer.languages.values()), dtype=torch.int64, device=pools.device
+        )
+
+    def can_encode(self) -> bool:
+        """Say whether the encoder is free; while it is not, windows gather for the next call."""
+        return self._encoding is None or self._encoding.is_over()
+
+    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
+        """Start to encode windows together."""
+        self._counters.num_encodes += 1
+        self._counters.num_encoded += len(sequences)
+        self._encoding = self._encoder.encode(
+            audio,
+            [sequence.extent for sequence in sequences],
+            [sequence.cross_pages for sequence in sequences],
+            None if self._in_flight is None else self._in_flight.launched.done,
+        )
+        for sequence in sequences:
+            self._encoded[sequence.id] = self._encoding
+
+    def step(self, sequences: Rows[Sequence]) -> None:
+        """Start a pass of those that are ready, then read the pass before it.
+
+        A sequence that needs its language gets its language_probabilities.
+        """
+        ready = [sequence for sequence in sequences if self._is_ready(sequence)]
+        started = self._start(ready) if ready else None
+        before, self._in_flight = self._in_flight, started
+        if before is not None:
+            self._read(before)
+        elif started is None and self._encoding is not None:
+            self._encoding.wait()  # nothing else to do
+
+    def read_alignment(self, sequence: Sequence) -> Tensor:
+        """Give the alignment heads' attention logits of a finished sequence.
+
+        Returns:
+            (heads, T, num_full) float32, T the positions read.
+        """
+        with torch.cuda.stream(self._graphs.stream):
+            return align(
+                self._model, self._attention, sequence, self._live[sequence.id].queries
+            ).cpu()
+
+    def forget(self, sequence: Sequence) -> None:
+        """Drop what is kept of a sequence outside the pools."""
+        live = self._live.pop(sequence.id, None)
+        if live is not None:
+            # a pass in flight may still use the slot; the next owner's pass comes after it
+            self._free_slots.append(live.slot)
+        if sequence.phase is Phase.DONE:
+            self._encoded.pop(sequence.id, None)
+
+    def _is_ready(self, sequence: Sequence) -> bool:
+        encoded = self._encoded.get(sequence.id)
+        if encoded is not None:
+            if not encoded.is_over():
+                return False
+            del self._encoded[sequence.id]
+        live = self._live.get(sequence.id)
+        if live is None or live.proposed is None:
+            return not sequence.is_stopped
+        return not sequence.needs_language  # what it says next depends on the host
+
+    def _start(self, sequences: Rows[Sequence]) -> InFlight | None:
+        rows: list[Row] = []
+        members: list[tuple[Sequence, Live, Rows[int], int]] = []
+        room = self._buckets[-1].num_tokens
+        for sequence in sequences:
+            live = self._live.get(sequence.id) or self._give_slot(sequence)
+            row, proposal = self._make_row(sequence, live)
+            if len(row.tokens) > room:
+                continue  # in the next pass
+            room -= len(row.tokens)
+            rows.append(row)
+            members.append((sequence, live, proposal, row.first_sampled))
+        fit = choose_bucket([len(row.tokens) for row in rows], self._buckets)
+        while fit is None:
+            rows.pop()
+            members.pop()
+            fit = choose_bucket([len(row.tokens) for row in rows], self._buckets)
+        bucket, firsts = fit
+        launched = self._graphs.launch(
+            bucket, rows, firsts, self._tables if self._has_new_tables else None
+        )
+        self._has_new_tables = False
+        entries = []
+        for row, first, (sequence, live, proposal, first_sampled) in zip(
+            rows, firsts, members, strict=True
+        ):
+            live.proposed = len(proposal)
+            share = slice(first, first + len(row.tokens))
+            entries.append(
+                Entry(
+                    sequence,
+                    live,
+                    first,
+                    len(row.tokens),
+                    first_sampled,
+                    proposal,
+                    row.probe,
+                    self._keep_queries(launched, share) if sequence.word_times else None,
+                    self._ask_language(launched, first + row.probe)
+                    if sequence.needs_language
+                    else None,
+                )
+            )
+        self._counters.num_passes += 1
+        self._counters.num_rows += len(rows)
+        return InFlight(launched, entries)
+
+    def _give_slot(self, sequence: Sequence) -> Live:
+        live = Live(self._free_slots.pop())
+        self._live[sequence.id] = live
+        self._pools.write_line(
+            self._tables[live.slot], sequence.self_pages, sequence.cross_pages, sequence.extent
+        )
+        self._has_new_tables = True
+        assert sequence.num_cached == 0, sequence.num_cached
+        return live
+
+    def _make_row(self, sequence: Sequence, live: Live) -> tuple[Row, Rows[int]]:
+        seed = (sequence.id * 8191 + sequence.attempt) % MAX_SEED
+        limit, temperature = sequence.num_positions, sequence.temperature
+        if live.proposed is None:
+            feed = make_feed(sequence)
+            probe = -1 if feed.sot is None else feed.sot
+            row = Row(
+                live.slot,
+                feed.tokens,
+                feed.first_sampled,
+                feed.position == 0,
+                limit,
+                probe,
+                temperature,
+                seed,
+            )
+            return row, feed.proposal
+        # one token more than was proposed is being said
+        ahead = live.proposed + 1
+        proposal: list[int] = []
+        if sequence.draft is not None:
+            room = sequence.max_tokens - len(sequence.tokens) - ahead - 1
+            proposal = sequence.draft.propose(room, ahead)
+        row = Row(live.slot, [KEEP, *proposal], 0, False, limit, -1, temperature, seed)
+        return row, proposal
+
+    def _keep_queries(self, launched: Launched, share: slice) -> list[Tensor]:
+        with torch.inference_mode(), torch.cuda.stream(self._graphs.stream):
+            return [layer[share].clone() for layer in launched.queries]
+
+    def _ask_language(self, launched: Launched, at: int) -> Tensor:
+        stream = self._graphs.stream
+        with torch.inference_mode(), torch.cuda.stream(stream):
+            chances = launched.logits[at, self._language_ids].softmax(dim=0)
+            answer = torch.empty(chances.shape, pin_memory=stream is not None)
+            answer.copy_(chances, non_blocking=True)
+            return answer
+
+    def _read(self, batch: InFlight) -> None:
+        batch.launched.done.wait()
+        tokens, logprobs, silence = read_results(batch.launched.results)
+        after = self._in_flight
+        going = set() if after is None else {id(entry.live) for entry in after.entries}
+        for entry in batch.entries:
+            sequence, live = entry.sequence, entry.live
+            if self._live.get(sequence.id) is not live or sequence.is_stopped:
+                continue  # it had ended before this pass
+            if id(live) not in going:
+                live.proposed = None
+            sequence.num_steps += 1
+            position = sequence.num_cached
+            if entry.probe >= 0:
+                sequence.no_speech_probability = float(silence[entry.first + entry.probe])
+            if entry.languages is not None:
+                sequence.language_probabilities = dict(
+                    zip(self._language_codes, entry.languages.tolist(), strict=True)
+                )
+            if entry.first_sampled == entry.count:  # only the start of transcript was read
+                sequence.num_cached += entry.count
+            else:
+                share = slice(entry.first + entry.first_sampled, entry.first + entry.count)
+                keep_sampled(
+                    sequence,
+                    entry.proposal,
+                    tokens[share].tolist(),
+                    logprobs[share].tolist(),
+                    self._rules,
+                    self._counters,
+                )
+            if entry.queries is not None:
+                # of a draft, only what was accepted; a loop that was cut off leaves less
+                count = max(sequence.num_cached - position, 0)
+                live.queries.append([layer[:count] for layer in entry.queries])
