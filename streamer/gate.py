@@ -46,6 +46,7 @@ class Gate:
         self._service = service
         self._attempts = Attempts(service.config.max_failed_attempts)
         self._sockets: Counter[str] = Counter()  # open, by address
+        service.metrics.watch("open_sockets", "Sockets open now", lambda: self.num_sockets)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -87,7 +88,7 @@ class Gate:
             return
         if found.from_browser_url and key is not ANYONE and _wants_page(scope):
             send = _with_headers(send, [self._cookie(scope, key)])
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, self._counting(send))
 
     def _identify(self, scope: Scope, found: Credentials) -> ApiKey | Refusal:
         access = self._service.access
@@ -145,6 +146,8 @@ class Gate:
 
         async def wrapped() -> Message:
             message = await receive()
+            if message["type"] == "websocket.disconnect":
+                self._service.metrics.closed(message.get("code", 1005), by_client=True)
             if message["type"] == "websocket.receive" and not self._service.access.is_valid(key):
                 logger.info("a socket of key %r is closed: the key is gone", key.name)
                 code = protocol.CLOSE_PROTOCOL_ERROR
@@ -168,6 +171,19 @@ class Gate:
                 and self._service.draining.is_set()
             ):
                 message = {**message, "code": protocol.CLOSE_RESTART, "reason": "restarting"}
+            if message["type"] == "websocket.close":
+                code = message.get("code", protocol.CLOSE_NORMAL)
+                self._service.metrics.closed(code, by_client=False)
+            elif message["type"] == "websocket.http.response.start":
+                self._service.metrics.refused(str(message["status"]))
+            await send(message)
+
+        return wrapped
+
+    def _counting(self, send: Send) -> Send:
+        async def wrapped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._service.metrics.responded(message["status"])
             await send(message)
 
         return wrapped

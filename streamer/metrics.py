@@ -50,6 +50,7 @@ class Metrics:
             "lag_seconds", "Received sound that no event covers yet, at each Partial", DELAYS
         )
         self._refusals = self._counter("refusals", "Requests and sockets refused", ("reason",))
+        self._responses = self._counter("responses", "Answers to HTTP requests", ("status",))
         self._closes = self._counter(
             "closes", "Sockets closed, by WebSocket code and side", ("code", "side")
         )
@@ -102,6 +103,9 @@ class Metrics:
 
     def refused(self, reason: str) -> None:
         self._refusals.labels(reason).inc()
+
+    def responded(self, status: int) -> None:
+        self._responses.labels(str(status)).inc()
 
     def closed(self, code: int, *, by_client: bool) -> None:
         self._closes.labels(str(code), "client" if by_client else "server").inc()

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from streamer.config import ServerConfig
 from streamer.service import Service
-from streamer.transport import guard
+from streamer.transport import GuardedSocket, guard
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=guard(config.max_connections, config.request_timeout_s),
-                ws="websockets-sansio",
+                ws=GuardedSocket,
                 ws_max_size=MAX_FRAME_BYTES,
                 ws_ping_interval=PING_INTERVAL_S,
                 ws_ping_timeout=None,

@@ -1,4 +1,6 @@
-"""The TCP connection before it is a request: how many there may be, and how long a head may take.
+"""The bounds of a TCP connection below its messages.
+
+How many there may be, how long a request's head may take, how many pongs may wait.
 
 uvicorn waits for ever for the first bytes of a request. A connection that says nothing, or a letter
 a minute, would hold its descriptor for as long as its owner likes.
@@ -10,7 +12,9 @@ import asyncio
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+MAX_UNREAD_BYTES = 256 * 1024  # of pongs; text waits at 64 KiB and is given up by its sender
 BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
@@ -65,3 +69,13 @@ def guard(max_connections: int, head_timeout_s: float) -> type[GuardedProtocol]:
         (GuardedProtocol,),
         {"max_connections": max_connections, "head_timeout_s": head_timeout_s},
     )
+
+
+class GuardedSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, which answers pings whether the answers are read or not."""
+
+    def handle_ping(self) -> None:
+        if self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            self.transport.abort()
+            return
+        super().handle_ping()

@@ -16,8 +16,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from streamer import process
+from streamer.config import ServerConfig
 from tests.faults.speaker import Heard, listen, send, speak, speech, words_of
-from tests.faults.victim import Victim, victim
+from tests.faults.victim import victim
+from tests.streamer.routes import running_service
 
 NUM_SENTENCES = 3
 
@@ -30,8 +33,8 @@ async def test_killed_clients_free_their_places_and_others_hear_all() -> None:
     async with victim("--max-sessions=4") as service:
         context = multiprocessing.get_context("spawn")
         doomed = [context.Process(target=_speak_for_ever, args=(service.ws,)) for _ in range(3)]
-        for process in doomed:
-            process.start()
+        for child in doomed:
+            child.start()
         async with asyncio.timeout(30):
             while (await service.metrics())["wordwire_open_sessions"] < 3:
                 await asyncio.sleep(0.05)
@@ -43,16 +46,16 @@ async def test_killed_clients_free_their_places_and_others_hear_all() -> None:
             await connect(f"{service.ws}/v1/stream")
         assert refused.value.response.status_code == 503
         assert "Retry-After" in refused.value.response.headers
-        for process in doomed:
-            assert process.pid is not None
-            os.kill(process.pid, signal.SIGKILL)
+        for child in doomed:
+            assert child.pid is not None
+            os.kill(child.pid, signal.SIGKILL)
         start = time.monotonic()
         heard = await speak(service.ws, speech(1), pace=4)
         assert heard.words == words_of(1)
         assert time.monotonic() - start < 5  # the places are free within five seconds
         assert (await bystander).words == words_of(NUM_SENTENCES)
-        for process in doomed:
-            process.join()
+        for child in doomed:
+            child.join()
         await service.wait_idle()
 
 
@@ -112,25 +115,50 @@ async def test_connections_beyond_the_limit_are_told_so() -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_a_client_that_does_not_read_is_dropped_and_others_hear_all() -> None:
-    async with victim("--send-timeout-s=1", "--max-sessions=3") as service:
+async def test_a_client_that_does_not_read_is_dropped_and_others_hear_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def listen_narrowly(config: ServerConfig) -> socket.socket:
+        listener = process.listen(config)
+        # accepted sockets inherit it: an hour's text has to be more than all buffers on the way
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listener
+
+    monkeypatch.setattr(running_service, "listen", listen_narrowly)
+    config = ServerConfig(port=0, send_timeout_s=1.0, calibrate=False, drain_timeout_s=2.0)
+    async with running_service.running(config=config) as service:
         bystander = asyncio.create_task(speak(service.ws, speech(NUM_SENTENCES)))
-        sleeper = _handshake(service)
-        # errors are answers too: each of these is answered, and nothing of it is read
-        flood = _frame(b'{"type":"nope","x":"' + b"y" * 3000 + b'"}') * 50
-        sent = await asyncio.to_thread(_send_until_blocked, sleeper, flood)
-        assert sent > 0
-        async with asyncio.timeout(15):
-            while (await service.metrics()).get("wordwire_open_sockets", 0) > 1:
-                await asyncio.sleep(0.1)
+        sleeper = await asyncio.to_thread(_handshake, service.port)
+        sleeper.sendall(_frame(b'{"type":"start","language":"en","words":true,"vad_threshold":0}'))
+        minute = _frame(speech(20), binary=True)
+        sending = asyncio.create_task(
+            asyncio.to_thread(_send_until_blocked, sleeper, minute * 60, 30.0)
+        )
+        async with asyncio.timeout(30):
+            while b'code="1008",side="server"' not in service.service.metrics.render():
+                await asyncio.sleep(0.05)
         sleeper.close()
+        await sending
         assert (await bystander).words == words_of(NUM_SENTENCES)
+
+
+async def test_pings_whose_answers_are_not_read_are_not_answered_for_ever() -> None:
+    async with victim() as service:
+        before = service.resident_bytes
+        flood = _handshake(service.port)
+        ping = bytes([0x89, 0x80 | 125]) + bytes(4 + 125)
+        sent = await asyncio.to_thread(_send_until_blocked, flood, ping * 400_000, 5.0)
+        assert sent < 40 * 2**20 and service.resident_bytes - before < 20 * 2**20
+        async with asyncio.timeout(5):
+            while (await service.metrics())["wordwire_open_sockets"]:
+                await asyncio.sleep(0.05)
+        flood.close()
 
 
 async def test_a_fast_sender_is_slowed_down_and_not_buffered() -> None:
     async with victim("--cost-s=0.2", "--width=1", "--no-calibrate") as service:
         before = service.resident_bytes
-        sender = _handshake(service)
+        sender = _handshake(service.port)
         sender.sendall(_frame(b'{"type":"start","language":"en"}'))
         hour = _frame(speech(100), binary=True)  # five minutes, 9.6 MB
         sent = await asyncio.to_thread(_send_until_blocked, sender, hour * 12, 3.0)
@@ -220,11 +248,11 @@ async def test_probes_answer_within_100_ms_while_a_big_file_is_uploaded() -> Non
         assert delays[int(0.99 * (len(delays) - 1))] < 0.1, delays[-5:]
 
 
-def _handshake(service: Victim) -> socket.socket:
+def _handshake(port: int) -> socket.socket:
     """Open a WebSocket by hand, with small buffers, and read only the answer."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
-    raw.connect(("127.0.0.1", service.port))
+    raw.connect(("127.0.0.1", port))
     raw.sendall(
         b"GET /v1/stream HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -249,7 +277,7 @@ def _send_until_blocked(raw: socket.socket, data: bytes, limit_s: float = 2.0) -
     """Send until nothing is taken for a second, all is sent, or the time is over."""
     raw.settimeout(1.0)
     view, end = memoryview(data), time.monotonic() + limit_s
-    with contextlib.suppress(TimeoutError, OSError):
+    with contextlib.suppress(OSError):
         while view and time.monotonic() < end:
             view = view[raw.send(view[:65_536]) :]
     return len(data) - len(view)
