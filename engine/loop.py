@@ -38,17 +38,20 @@ class Loop:
         runner: Runs,
         settle: Callable[[Request], bool],
         counters: Counters,
+        can_encode: Callable[[], bool] = lambda: True,
     ) -> None:
         """Prepare the loop; `start` starts its thread.
 
         Args:
             settle: called after each step for a sequence that stopped or that heard its language;
                 True ends the request, which has been answered; False lets it decode on.
+            can_encode: False while the runner still encodes.
         """
         self._scheduler = scheduler
         self._runner = runner
         self._settle = settle
         self._counters = counters
+        self._can_encode = can_encode
         self._inbox: deque[tuple[Request, bool]] = deque()  # True: new, False: abort
         self._requests: dict[int, Request] = {}  # by sequence id, from submit to its outcome
         self._wake = threading.Condition()
@@ -100,7 +103,7 @@ class Loop:
                 self._take_in(request)
             elif request.sequence.id in self._requests:
                 self._drop(request)
-        work = self._scheduler.next()
+        work = self._scheduler.next(self._can_encode())
         if work is None:
             return
         start = time.perf_counter()
@@ -139,7 +142,9 @@ class Loop:
             return
         self._runner.step(work.sequences)
         for sequence in work.sequences:
-            if sequence.is_stopped or sequence.needs_language:
+            # a runner may answer one step late
+            has_heard = sequence.needs_language and sequence.language_probabilities is not None
+            if sequence.is_stopped or has_heard:
                 request = self._requests[sequence.id]
                 if self._settle(request):
                     self._drop(request)
