@@ -60,7 +60,7 @@ async def open_socket(url: str, key: str | None) -> ClientConnection:
         )
     except InvalidStatus as error:
         raise _refused(error) from None
-    except InvalidURI:
+    except (InvalidURI, ValueError):  # a port that is no number
         raise NoServer(f"expected an address such as {DEFAULT_URL}, got {url}") from None
     except (InvalidHandshake, EOFError):
         raise NoServer(f"what answers at {url} is no Wordwire server") from None

@@ -98,6 +98,7 @@ class Client:
         self._session = StreamSession(service)
         self._cursor = -1  # seq up to which this socket has all
         self._changed = asyncio.Event()
+        self._has_failed_start = False  # what may have been a start could not be understood
         self._is_replaced = False  # another socket carries the session now
         self._left = asyncio.Event()
         self._expires_at = time.monotonic() + service.config.max_session_s
@@ -192,6 +193,9 @@ class Client:
             if not message:
                 self._session.report(EMPTY)
                 return
+            if self._has_failed_start:
+                # with the defaults it would be another session than the client asked for
+                raise ProtocolError("not_started", "expected a valid start before audio")
             await self._begin(query)
             await self._session.take(message)
             return
@@ -249,6 +253,7 @@ class Client:
         try:
             return protocol.parse_client(text)
         except ProtocolError as error:
+            self._has_failed_start |= error.code in ("invalid_field", "too_long")
             self._session.report(error)
             return None
 

@@ -191,6 +191,19 @@ async def test_a_field_of_the_wrong_type_is_named(
         assert (await _next(socket))["type"] == "ready"
 
 
+@pytest.mark.parametrize("text", ['{"type":"start","channels":"2"}', "x" * 70_000])
+async def test_sound_after_a_start_that_failed_opens_no_session_with_defaults(
+    service: Running, text: str
+) -> None:
+    async with _connect(service) as socket:
+        await socket.send(text)
+        await socket.send(SENTENCE)
+        messages = await _rest(socket)
+    assert [m["type"] for m in messages] == ["error", "error"]
+    assert (messages[1]["code"], messages[1]["fatal"]) == ("not_started", True)
+    assert socket.close_code == 1008
+
+
 async def test_unknown_fields_are_reported_once_and_ignored(service: Running) -> None:
     async with _connect(service) as socket:
         await _start(socket, max_clients=99, language=None)

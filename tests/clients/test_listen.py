@@ -1,0 +1,132 @@
+"""`wordwire listen` with a microphone that plays what it is given."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import threading
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+from running_service import babble, running
+
+from clients import listen
+from clients.listen import BLOCK_MS
+from streamer.protocol import Start
+
+
+class PortAudioError(Exception):
+    pass
+
+
+class FakeMicrophone:
+    """Calls back from a thread of its own, as PortAudio does."""
+
+    samples = (babble(2.0) * 32767).astype(np.int16)
+
+    def __init__(self, *, blocksize: int, callback: Any, **_options: Any) -> None:
+        self._size, self._callback = blocksize, callback
+        self._thread = threading.Thread(target=self._play)
+
+    def _play(self) -> None:
+        for start in range(0, len(self.samples), self._size):
+            self._callback(self.samples[start : start + self._size].tobytes(), 0, None, None)
+
+    def __enter__(self) -> FakeMicrophone:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+
+def _fake(**changes: Any) -> Any:
+    module: Any = types.ModuleType("sounddevice")
+    module.PortAudioError = PortAudioError
+    module.query_devices = lambda *_: {"name": "desk", "default_samplerate": 16_000.0}
+    module.RawInputStream = FakeMicrophone
+    for name, value in changes.items():
+        setattr(module, name, value)
+    return module
+
+
+def _arguments(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    listen.add_arguments(parser)
+    return parser.parse_args(list(words))
+
+
+async def test_what_the_microphone_hears_is_captioned(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(listen, "build_start", lambda *_args, **_fields: Start(vad_threshold=0.0))
+    async with running() as service:
+        task = asyncio.create_task(listen._listen(_arguments("--url", service.ws), _fake()))
+        async with asyncio.timeout(10):
+            while service.service.metrics.totals()["audio_seconds"] < 2.0:
+                await asyncio.sleep(0.05)
+        # what Ctrl+C does
+        import os
+        import signal
+
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await task == 0
+    assert capsys.readouterr().out == "w0 w1 w2 w3\n"
+
+
+def test_a_package_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert listen.run(_arguments()) == 1
+    assert "pip install 'wordwire[microphone]'" in capsys.readouterr().err
+
+
+def test_a_microphone_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(*_: Any) -> Any:
+        raise ValueError("no input device")
+
+    monkeypatch.setitem(sys.modules, "sounddevice", _fake(query_devices=none))
+    assert listen.run(_arguments("--device", "attic")) == 1
+    assert "no microphone found named attic" in capsys.readouterr().err
+
+
+def test_devices_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", _fake())
+    assert listen.run(_arguments("--list-devices")) == 0
+    assert "desk" in capsys.readouterr().out
+
+
+async def test_a_stalled_connection_drops_the_oldest_sound_and_says_so() -> None:
+    notes: list[str] = []
+
+    class Notes:
+        note = staticmethod(notes.append)
+
+    class Burst(FakeMicrophone):
+        samples = np.arange(10 * 16 * BLOCK_MS * listen.MAX_WAITING_BLOCKS, dtype=np.int64)
+
+    stop = asyncio.Event()
+    blocks = listen._record(
+        _fake(RawInputStream=Burst),
+        None,
+        16_000,
+        stop,
+        Notes(),  # type: ignore[arg-type]
+    )
+    await anext(blocks)
+    await asyncio.sleep(0.5)
+    taken = 0
+    while taken < listen.MAX_WAITING_BLOCKS:
+        await anext(blocks)
+        taken += 1
+    stop.set()
+    await blocks.aclose()  # type: ignore[attr-defined]
+    assert notes and "left out" in notes[0]
