@@ -100,15 +100,19 @@ function waiting(why, delay_s) {
     ready: "Connection lost. Your words are kept",
   };
   if (state !== "ending") enter("reconnecting");
+  notice(`${words[why] ?? words.lost}; trying again`);
+  // a screen reader says the sentence once, and does not count down
+  const counter = document.createElement("span");
+  counter.setAttribute("aria-hidden", "true");
+  find("notice").append(counter);
   let left = Math.max(1, Math.round(delay_s));
-  const say = () => {
-    const when = left > 0 ? `trying again in ${left} s` : "trying again now";
-    notice(`${words[why] ?? words.lost}; ${when}.`);
+  const count = () => {
+    counter.textContent = left > 0 ? ` in ${left} s.` : " now.";
     left -= 1;
   };
-  say();
+  count();
   clearInterval(countdown);
-  countdown = setInterval(say, 1000);
+  countdown = setInterval(count, 1000);
 }
 
 /** Stop recording; what was said last still comes. */
