@@ -1,11 +1,13 @@
 """Who is encoded next, and who decodes: plain Python, without tensors and without a clock.
 
-Finals go before partials, then the earliest deadline, then who came first. A sequence gets all its
+Finals go before partials, then the earliest deadline, then who came first; windows without a
+deadline, of recordings that nobody listens to, go behind all of these. A sequence gets all its
 pages when it is admitted and gives them back when it is done, so nothing running is ever evicted.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -126,7 +128,7 @@ class Scheduler:
         if not self._running or self._encode_debt_s <= 0:
             return True
         # a final does not wait for the decoding of partials
-        return any(s.is_final for s in self._waiting) and not any(s.is_final for s in self._running)
+        return any(map(_is_urgent, self._waiting)) and not any(map(_is_urgent, self._running))
 
     def _admit(self) -> tuple[Sequence, ...]:
         batch: list[Sequence] = []
@@ -168,4 +170,13 @@ class Scheduler:
 
 def in_order(sequences: Iterable[Sequence]) -> list[Sequence]:
     """Sort by who goes first."""
-    return sorted(sequences, key=lambda s: (not s.is_final, s.deadline, s.id))
+    return sorted(sequences, key=lambda s: (not _is_awaited(s), not s.is_final, s.deadline, s.id))
+
+
+def _is_awaited(sequence: Sequence) -> bool:
+    """Somebody listens while this is decoded."""
+    return sequence.deadline < math.inf
+
+
+def _is_urgent(sequence: Sequence) -> bool:
+    return sequence.is_final and _is_awaited(sequence)

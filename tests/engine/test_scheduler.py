@@ -16,7 +16,7 @@ def make_sequence(
     stream_id: int | None = None,
     *,
     is_final: bool = False,
-    deadline: float = float("inf"),
+    deadline: float = 1e9,
     positions: int = 100,
 ) -> Sequence:
     return Sequence(
@@ -208,3 +208,22 @@ def test_nothing_leaks_after_a_thousand_random_admissions_and_aborts() -> None:
         setup.scheduler.release(sequence)
     assert setup.is_empty
     assert setup.scheduler.next() is None
+
+
+def test_recordings_wait_for_those_who_listen() -> None:
+    scheduler = Setup(max_encode_batch=1).scheduler
+    scheduler.add(make_sequence(0, is_final=True, deadline=float("inf")))
+    scheduler.add(make_sequence(1, deadline=9.0))
+    scheduler.add(make_sequence(2, is_final=True, deadline=9.0))
+    assert [encoded(scheduler.next()) for _ in range(3)] == [[2], [1], [0]]
+
+
+def test_a_recording_does_not_break_into_the_decoding_of_partials() -> None:
+    scheduler = Setup(max_encode_batch=1).scheduler
+    for number in range(2):
+        scheduler.add(make_sequence(number))
+        work = scheduler.next()
+        assert isinstance(work, Encode)
+        scheduler.ran(work, 1.0)
+    scheduler.add(make_sequence(2, is_final=True, deadline=float("inf")))
+    assert stepped(scheduler.next()) == [0, 1]
