@@ -165,8 +165,8 @@ class Engine(Protocol):
 class Measured(Protocol):
     """An engine that counts what it does; not every one has to."""
 
-    def counters(self) -> Mapping[str, float]:
-        """Give the counters by name; those that only grow end in `_total`."""
+    def statistics(self) -> Mapping[str, float]:
+        """Give numbers by name, for metrics; those that only grow end in `_total`."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 
@@ -20,3 +21,15 @@ class Counters:
     num_failures: int = 0  # encodes or passes that raised
     encode_s: float = 0.0  # time spent in encoder calls
     decode_s: float = 0.0  # time spent in decoder calls
+
+    def totals(self) -> dict[str, float]:
+        """Name the counters as metrics do: `num_encodes` is `encodes_total`."""
+        found: dict[str, float] = {}
+        for name, value in dataclasses.asdict(self).items():
+            plain = name.removeprefix("num_")
+            found[
+                f"{plain.removesuffix('_s')}_seconds_total"
+                if plain.endswith("_s")
+                else f"{plain}_total"
+            ] = value
+        return found

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
@@ -148,6 +148,17 @@ class LocalEngine:
     def num_running(self) -> int:
         """Windows that are being decoded."""
         return self._scheduler.num_running
+
+    def statistics(self) -> Mapping[str, float]:
+        """Give the counters, and what is held now. Implements `engine.api.Measured`."""
+        return {
+            **self.counters.totals(),
+            "streams": self.num_streams,
+            "waiting_windows": self.num_waiting,
+            "running_windows": self.num_running,
+            "pages": self.num_pages,
+            "free_pages": self.num_free_pages,
+        }
 
     def start(self) -> None:
         self._loop.start()

@@ -75,7 +75,7 @@ class RemoteEngine:
         self._hang_s = hang_s
         self._info: ModelInfo | None = None
         self._failure: Exception | None = None  # of the first load
-        self._counters: Mapping[str, float] = {}
+        self._statistics: Mapping[str, float] = {}
         self._num_restarts = 0
         self._ids = itertools.count()
         self._lock = threading.Lock()  # over the three below; held for moments
@@ -106,8 +106,8 @@ class RemoteEngine:
         """Of the process that runs now."""
         return self._process.pid if self._process is not None else None
 
-    def counters(self) -> Mapping[str, float]:
-        return self._counters
+    def statistics(self) -> Mapping[str, float]:
+        return self._statistics
 
     def start(self) -> None:
         """Start the process and wait until its engine is loaded.
@@ -272,7 +272,7 @@ class RemoteEngine:
             case Logged(level, name, text):
                 logging.getLogger(name).log(level, "%s", text)
             case Counted(counters):
-                self._counters = counters
+                self._statistics = counters
 
     def _answer(self, identity: int, outcome: Hypothesis | Exception | None) -> None:
         self._answered_at = time.monotonic()

@@ -81,7 +81,7 @@ class Worker:
         """Report the engine's counters for as long as it is not cancelled."""
         while isinstance(self._engine, Measured):
             await asyncio.sleep(COUNT_S)
-            self._report(Counted(dict(self._engine.counters())))
+            self._report(Counted(dict(self._engine.statistics())))
 
     async def close(self) -> None:
         """Abort all decodes and close all streams."""

@@ -148,7 +148,7 @@ class _EngineCounters(Collector):
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        for name, value in self._engine.counters().items():
+        for name, value in self._engine.statistics().items():
             meaning = f"The engine's own {name.removesuffix('_total').replace('_', ' ')}"
             family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             yield family(f"wordwire_engine_{name}", meaning, value=value)

@@ -31,7 +31,7 @@ class EchoEngine:
     def info(self) -> ModelInfo:
         return ModelInfo(self._name, ("en", "de"), "cpu", "float32")
 
-    def counters(self) -> Mapping[str, float]:
+    def statistics(self) -> Mapping[str, float]:
         return {"streams": self._num_streams, "cancelled_total": self._num_cancelled}
 
     @contextlib.asynccontextmanager

@@ -74,7 +74,7 @@ async def test_a_cancelled_decode_stops_there_and_streams_are_closed(engine: Rem
             async with asyncio.timeout(0.2):
                 await stream.decode(window("sleep 60"))
         assert (await stream.decode(window())).start == 800
-    while engine.counters() != {"streams": 0, "cancelled_total": 1}:
+    while engine.statistics() != {"streams": 0, "cancelled_total": 1}:
         await asyncio.sleep(0.05)
 
 

@@ -71,7 +71,7 @@ def test_an_engine_in_its_own_process_shows_whether_it_is_there() -> None:
         is_up = False
         num_restarts = 3
 
-        def counters(self) -> Mapping[str, float]:
+        def statistics(self) -> Mapping[str, float]:
             return {}
 
     metrics = Metrics()
