@@ -70,12 +70,12 @@ class LocalEngine:
         self.counters = Counters()
         self._config = config
         self._model_config = read_model_config(files)
-        self._tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
+        self.tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
         device = torch.device(choose_device(config.device))
         precision = choose_precision(config.dtype, device)
         dtype = precision.dtype
         torch.set_num_threads(config.num_threads or count_cores())
-        model = Whisper(
+        self.model = Whisper(
             self._model_config,
             load_weights(files, self._model_config, dtype, device),
             precision.make_linear,
@@ -92,11 +92,12 @@ class LocalEngine:
             dtype=dtype,
             device=device,
         )
+        self.rules = build_rules(self._model_config, self.tokenizer, device=device)
         self._runner = Runner(
-            model,
+            self.model,
             attention,
-            build_rules(self._model_config, self._tokenizer, device=device),
-            self._tokenizer,
+            self.rules,
+            self.tokenizer,
             device,
             self.counters,
         )
@@ -108,7 +109,7 @@ class LocalEngine:
             max_encode_positions=self._model_config.max_source_positions,
             max_waiting=config.max_streams,
         )
-        settler = Settler(config, self._tokenizer, self._runner, self.counters)
+        settler = Settler(config, self.tokenizer, self._runner, self.counters)
         self._loop = Loop(scheduler, self._runner, settler.settle, self.counters)
         self._scheduler = scheduler
         self._pools = (self_pool, cross_pool)
@@ -116,7 +117,7 @@ class LocalEngine:
         self._num_streams = 0
         self._info = ModelInfo(
             config.model,
-            tuple(self._tokenizer.languages) or ("en",),
+            tuple(self.tokenizer.languages) or ("en",),
             device.type,
             precision.name,
         )
@@ -168,14 +169,14 @@ class LocalEngine:
         self._loop.close()
 
     def stream(self, options: StreamOptions) -> AbstractAsyncContextManager[LocalStream]:
-        check_options(options, self._tokenizer)
+        check_options(options, self.tokenizer)
         if self._num_streams >= self._config.max_streams:
             raise EngineBusy(f"{self._config.max_streams} streams are open already")
         return self._open(options)
 
     @asynccontextmanager
     async def _open(self, options: StreamOptions) -> AsyncIterator[LocalStream]:
-        language = options.language if self._tokenizer.languages else "en"
+        language = options.language if self.tokenizer.languages else "en"
         state = StreamState(next(self._ids), options, StreamLanguage(language))
         self._num_streams += 1
         try:
@@ -211,7 +212,7 @@ class LocalEngine:
     def _make_request(
         self, state: StreamState, window: Window, on_done: Callable[[Outcome], None]
     ) -> Request:
-        config, tokenizer = self._model_config, self._tokenizer
+        config, tokenizer = self._model_config, self.tokenizer
         verdict = state.language.settled
         language = None if verdict is None else verdict.language
         prefix = write_prefix(state.options, window.prompt, language, config, tokenizer)

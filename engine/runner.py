@@ -16,6 +16,7 @@ from torch import Tensor
 from engine.api import Samples
 from engine.attention import Attention, DecoderRow
 from engine.counters import Counters
+from engine.extent import Extent
 from engine.mel import LogMel
 from engine.rules import (
     Choice,
@@ -95,12 +96,23 @@ class Runner:
         with torch.inference_mode():
             windows = [torch.from_numpy(samples).to(self._device) for samples in audio]
             extents = [sequence.extent for sequence in sequences]
-            x = self._model.embed_sound(self._log_mel(windows), extents)
+            x = self._embed(windows, extents)
             self._attention.plan_encoder(extents)
             x = self._model.encode(x, self._attention)
             self._attention.store_cross(
                 [sequence.cross_pages for sequence in sequences], self._model.project_cross(x)
             )
+
+    def _embed(self, windows: list[Tensor], extents: list[Extent]) -> Tensor:
+        if self._device.type == "cpu":
+            # one by one: a CPU gains nothing from more, and what a window becomes would depend on
+            # the length of the others
+            parts = [
+                self._model.embed_sound(self._log_mel([window]), [extent])
+                for window, extent in zip(windows, extents, strict=True)
+            ]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return self._model.embed_sound(self._log_mel(windows), extents)
 
     def step(self, sequences: Rows[Sequence]) -> None:
         """Run the decoder once and append to each sequence the tokens that it gave.

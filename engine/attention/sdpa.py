@@ -1,8 +1,12 @@
-"""The reference backend: PyTorch's scaled_dot_product_attention, on any device.
+"""The reference backend: plain PyTorch, on any device.
 
 A sequence whose pages lie in one run is read as a slice of the pool, without a copy; one whose
 pages are scattered is gathered first. Rows are attended one after another: on a CPU a row's work
 is long compared with a call.
+
+What a token gets does not depend on who is read with it. Matrix products round alike for 4 rows
+or more and within 128 summands, so fewer rows are filled up, and longer sums are added up in
+blocks of 128. A draft that is checked in one pass then gives the very bits of single steps.
 """
 
 from __future__ import annotations
@@ -19,16 +23,20 @@ from engine.attention import DecoderRow
 from engine.config import ModelConfig
 from engine.extent import Extent
 
+MIN_ROWS = 4  # fewer go through other kernels, which round otherwise
+BLOCK = 128  # summands that one product adds up in order
+VECTOR = 16  # a softmax over whole vectors adds up the same, whatever masked ones follow
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
     """Where one row's tokens, keys and values lie in this pass."""
 
     tokens: slice  # of the packed tokens
-    keys: slice | Tensor  # slots of the self pool, all positions up to this pass's last
-    mask: Tensor | None  # (num_queries, keys) bool; None for a single query
+    keys: slice | Tensor  # slots of the self pool, up to this pass's last, in whole vectors
+    mask: Tensor  # (num_queries or MIN_ROWS, keys): 0, or -inf for what comes later
     cross: slice | Tensor  # slots of the cross pool
-    bias: Tensor | None  # (1, 1, num_queries, positions) of cross-attention
+    bias: Tensor  # (1, positions) of cross-attention: log of what each counts for
 
 
 class SdpaAttention:
@@ -46,6 +54,7 @@ class SdpaAttention:
         device: torch.device,
     ) -> None:
         H, D, L = config.num_heads, config.head_dim, config.decoder_layers
+        assert self_page_size % VECTOR == 0, self_page_size
         self._self_page_size = self_page_size
         self._cross_page_size = cross_page_size
         self._device = device
@@ -57,6 +66,9 @@ class SdpaAttention:
             L, num_cross_pages * cross_page_size, 2, H, D, dtype=dtype, device=device
         )
         P = config.max_source_positions
+        # zeros up to the diagonal, then -inf; a row more for each that fills up the last one
+        T = -(-config.max_target_positions // VECTOR) * VECTOR
+        self._causal = torch.full((T + MIN_ROWS, T), -math.inf, dtype=dtype, device=device).triu(1)
         # sliced so that it changes from 0 to log r where a window's folded positions begin
         self._bias_lines: dict[int, Tensor] = {}
         self._num_positions = P
@@ -70,12 +82,14 @@ class SdpaAttention:
         start = 0
         for extent in extents:
             end = start + extent.num_positions
-            bias = self._bias(extent, extent.num_positions)
+            bias = None
+            if extent.num_folded:
+                bias = self._bias(extent).expand(1, 1, extent.num_positions, -1)
             self._windows.append((slice(start, end), bias))
             start = end
 
     def run_encoder(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        outputs = [attend(q[at], k[at], v[at], bias) for at, bias in self._windows]
+        outputs = [attend_all(q[at], k[at], v[at], bias) for at, bias in self._windows]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def store_cross(self, pages: Sequence[tuple[int, ...]], kv: Tensor) -> None:
@@ -99,17 +113,17 @@ class SdpaAttention:
                 row.self_pages[at // size] * size + at % size
                 for at in range(row.num_cached, num_keys)
             ]
-            mask = None
-            if row.num_queries > 1:
-                ones = torch.ones(row.num_queries, num_keys, dtype=torch.bool, device=self._device)
-                mask = ones.tril_(row.num_cached)
+            # positions after the last are masked; the page that holds it holds them too, or
+            # what another sequence left there, which is finite
+            num_read = -(-num_keys // VECTOR) * VECTOR
+            last_query = row.num_cached + max(row.num_queries, MIN_ROWS)
             self._rows.append(
                 PlannedRow(
                     slice(start, start + row.num_queries),
-                    self._slots(row.self_pages, size, num_keys),
-                    mask,
+                    self._slots(row.self_pages, size, num_read),
+                    self._causal[row.num_cached : last_query, :num_read],
                     self._slots(row.cross_pages, self._cross_page_size, row.extent.num_positions),
-                    self._bias(row.extent, row.num_queries),
+                    self._bias(row.extent),
                 )
             )
             start += row.num_queries
@@ -148,23 +162,39 @@ class SdpaAttention:
         slots = starts[:, None] + torch.arange(size, device=self._device)
         return slots.flatten()[:count]
 
-    def _bias(self, extent: Extent, num_queries: int) -> Tensor | None:
-        """Give what is added to a window's logits, or None: (1, 1, num_queries, positions)."""
-        if not extent.num_folded:
-            return None
+    def _bias(self, extent: Extent) -> Tensor:
+        """Give what is added to a window's logits: (1, positions)."""
         line = self._bias_lines.get(extent.weight)
-        if line is None:  # one for each factor in use, and that is one
+        if line is None:  # one for each factor in use, and 1
             line = torch.zeros(2 * self._num_positions, dtype=self._dtype, device=self._device)
             line[self._num_positions :] = math.log(extent.weight)
             self._bias_lines[extent.weight] = line
         first = self._num_positions - extent.num_full
-        bias = line[first : first + extent.num_positions]
-        return bias.expand(1, 1, num_queries, -1)
+        return line[None, first : first + extent.num_positions]
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Attend from (T, H, D) to (S, H, D); the mask is boolean or added to the logits."""
+def attend_all(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Attend within a window, (S, H, D) each and back; the bias is added to the logits."""
     output = F.scaled_dot_product_attention(
-        q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None], attn_mask=mask
-    )  # (1, H, T, D)
+        q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None], attn_mask=bias
+    )  # (1, H, S, D)
     return output[0].transpose(0, 1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Attend from (T, H, D) to (S, H, D), each query with the same rounding in any company.
+
+    Args:
+        bias: (T or MIN_ROWS, S) or (1, S), added to the logits.
+    """
+    T, _, D = q.shape
+    q = q.transpose(0, 1)  # (H, T, D)
+    if T < MIN_ROWS:
+        q = F.pad(q, (0, 0, 0, MIN_ROWS - T))
+    k, v = k.permute(1, 2, 0), v.transpose(0, 1)  # (H, D, S), (H, S, D)
+    weights = torch.baddbmm(bias, q, k, alpha=D**-0.5).softmax(dim=-1)  # (H, T, S)
+    output = torch.bmm(weights[:, :, :BLOCK], v[:, :BLOCK])
+    for first in range(BLOCK, weights.shape[2], BLOCK):
+        block = slice(first, first + BLOCK)
+        output = torch.baddbmm(output, weights[:, :, block], v[:, block])
+    return output[:, :T].transpose(0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -24,7 +25,7 @@ CONFIG = ModelConfig(
     vocab_size=10,
     num_mels=80,
     max_source_positions=P,
-    max_target_positions=32,
+    max_target_positions=64,
     is_multilingual=False,
     alignment_heads=(),
     suppress_tokens=(),
@@ -34,11 +35,11 @@ FULL = Extent(P)
 FOLDED = Extent(20, 4, 10)
 
 
-def make_attention() -> SdpaAttention:
+def make_attention(config: ModelConfig = CONFIG) -> SdpaAttention:
     return SdpaAttention(
-        CONFIG,
+        config,
         num_self_pages=16,
-        self_page_size=4,
+        self_page_size=16,
         num_cross_pages=24,
         cross_page_size=10,
         dtype=torch.float32,
@@ -98,10 +99,10 @@ def test_paged_equals_dense(is_scattered: bool) -> None:
     cross = random(sum(sizes), L, 2, H, D, seed=5)
     attention.plan_encoder(extents)
     attention.store_cross(cross_pages, cross)
-    lengths = [10, 7]
+    lengths = [40, 37]
     q, k, v = ([random(L, n, H, D, seed=10 * n + m) for n in lengths] for m in range(3))
     done = [0, 0]
-    for counts in ([4, 3], [1, 1], [5, 3]):
+    for counts in ([14, 13], [1, 1], [25, 23]):
         attention.plan_decoder(
             [
                 DecoderRow(counts[r], done[r], self_pages[r], cross_pages[r], extents[r])
@@ -126,6 +127,47 @@ def test_paged_equals_dense(is_scattered: bool) -> None:
                     attend(q[r][layer, new[r]], kv[:, 0], kv[:, 1], fold_bias(extents[r])),
                 )
         done = [done[r] + counts[r] for r in range(2)]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_token_gets_the_same_bits_alone_and_in_company(num_threads: int) -> None:
+    """A draft checked in one pass, and the same tokens one by one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        T = 200
+        config = dataclasses.replace(CONFIG, max_target_positions=T)
+        q, k, v = (random(T, H, D, seed=n) for n in range(3))
+        cross = random(FULL.num_positions, L, 2, H, D, seed=4)
+        self_pages, cross_pages = tuple(range(13)), tuple(range(6))
+
+        def run(sizes: list[int]) -> list[Tensor]:
+            attention = make_attention(config)
+            attention.plan_encoder([FULL])
+            attention.store_cross([cross_pages], cross)
+            outputs = []
+            done = 0
+            for size in sizes:
+                attention.plan_decoder([DecoderRow(size, done, self_pages, cross_pages, FULL)])
+                new = slice(done, done + size)
+                outputs.append(
+                    torch.cat(
+                        [
+                            attention.run_self(0, q[new], k[new], v[new]),
+                            attention.run_cross(0, q[new]),
+                        ],
+                        dim=1,
+                    )
+                )
+                done += size
+            return list(torch.cat(outputs))
+
+        single = run([1] * T)
+        for sizes in ([T], [3, 40, 1, 2, 100, 54], [37, 5, 7, 151]):
+            different = [n for n, x in enumerate(run(sizes)) if not torch.equal(x, single[n])]
+            assert not different
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("pages", [(2, 3, 4), (8, 1, 5)])
