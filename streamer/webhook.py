@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import urllib.error
-import urllib.request
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +16,8 @@ TIMEOUT_S = 10.0  # for one answer
 MAX_ATTEMPTS = 5
 FIRST_PAUSE_S = 0.5  # before the second attempt, then twice as long each time
 FLUSH_S = 20.0  # that the last messages get after the call ended
-# answers that ask to come back later; other 4xx mean that it will never work
+MAX_LINE_BYTES = 64 * 1024  # of an answer, of which only the first line counts
+# answers that ask to come back later; other 3xx and 4xx mean that it will never work
 TRANSIENT = frozenset({408, 425, 429})
 
 
@@ -36,8 +37,6 @@ class Webhook:
         self._url = url
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue(MAX_WAITING)
         self._worker: asyncio.Task[None] | None = None
-        # no proxy from the environment: only the configuration says where text goes
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     async def __aenter__(self) -> Self:
         if self._url:
@@ -86,22 +85,50 @@ class Webhook:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
             try:
-                await asyncio.to_thread(self._post, text)
-                return True
-            except urllib.error.HTTPError as error:
-                error.close()
-                if 400 <= error.code < 500 and error.code not in TRANSIENT:
-                    return False
-            except OSError as error:  # refused, unreachable, timed out
+                async with asyncio.timeout(TIMEOUT_S):
+                    status = await post(self._url, text)
+            except (OSError, TimeoutError, ValueError) as error:  # unreachable, slow, no HTTP
                 logger.debug("webhook: attempt %d: %s", attempt + 1, type(error).__name__)
+                continue
+            if 200 <= status < 300:
+                return True
+            if 300 <= status < 500 and status not in TRANSIENT:
+                return False
         return False
 
-    def _post(self, text: str) -> None:
-        request = urllib.request.Request(
-            self._url,
-            data=text.encode(),
-            headers={"Content-Type": "application/json", "User-Agent": "wordwire"},
-            method="POST",
+
+async def post(url: str, text: str) -> int:
+    """Post JSON over a connection of its own; return the status of the answer.
+
+    Threads would do, but as many as there are calls could hang on one address.
+
+    Raises:
+        OSError: nobody answers.
+        ValueError: what answers is no HTTP.
+    """
+    parts = urlsplit(url)
+    is_secure = parts.scheme == "https"
+    reader, writer = await asyncio.open_connection(
+        parts.hostname,
+        parts.port or (443 if is_secure else 80),
+        ssl=is_secure or None,
+        limit=MAX_LINE_BYTES,
+    )
+    try:
+        body = text.encode()
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
+            "Content-Type: application/json\r\nUser-Agent: wordwire\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        with self._opener.open(request, timeout=TIMEOUT_S) as response:
-            response.read(1024)
+        writer.write(head.encode() + body)
+        await writer.drain()
+        version, status, *_ = (await reader.readline()).decode("latin-1").split(" ", 2)
+        if not version.startswith("HTTP/"):
+            raise ValueError("expected an HTTP answer")
+        return int(status)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

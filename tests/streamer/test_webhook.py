@@ -67,13 +67,28 @@ async def test_a_passing_failure_is_tried_again(status: int) -> None:
         assert hook.num_lost == 0
 
 
-async def test_a_refusal_is_not_tried_again() -> None:
-    async with receiving(404) as receiver:
+@pytest.mark.parametrize("status", [301, 401, 404])
+async def test_a_refusal_is_not_tried_again(status: int) -> None:
+    async with receiving(status) as receiver:
         async with Webhook(receiver.url) as hook:
             hook.post("1")
             hook.post("2")
         assert receiver.bodies == ["1", "2"]
         assert hook.num_lost == 1
+
+
+async def test_what_is_no_http_is_a_failure() -> None:
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example ESMTP\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    async with Webhook(f"http://{host}:{port}/") as hook:
+        hook.post("1")
+    assert hook.num_lost == 1
+    server.close()
+    await server.wait_closed()
 
 
 async def test_nobody_there_loses_messages_and_nothing_else() -> None:
@@ -97,7 +112,6 @@ async def test_a_hook_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
             hook.post("1")
             hook.post("2")
     assert hook.num_lost >= 1
-    await asyncio.sleep(0.6)
     server.close()
     await server.wait_closed()
 
