@@ -12,9 +12,11 @@ import pytest
 import websockets
 from running_service import Running, babble, pcm16, quiet, running
 
+from streamer.config import ServerConfig
 from streamer.routes import deepgram as route
 
 deepgram = pytest.importorskip("deepgram")
+from deepgram.core.api_error import ApiError  # noqa: E402
 from deepgram.core.events import EventType  # noqa: E402
 from deepgram.environment import DeepgramClientEnvironment  # noqa: E402
 
@@ -30,11 +32,14 @@ async def service() -> AsyncIterator[Running]:
         yield service
 
 
-def client_of(service: Running) -> Any:
-    environment = DeepgramClientEnvironment(
+def environment_of(service: Running) -> Any:
+    return DeepgramClientEnvironment(
         base=service.http, production=service.ws, agent=service.ws, agent_rest=service.http
     )
-    return deepgram.AsyncDeepgramClient(api_key="any", environment=environment)
+
+
+def client_of(service: Running, key: str = "any") -> Any:
+    return deepgram.AsyncDeepgramClient(api_key=key, environment=environment_of(service))
 
 
 async def listen(
@@ -316,3 +321,68 @@ async def test_a_client_that_vanishes_frees_its_session(service: Running) -> Non
     async with asyncio.timeout(5):
         while service.service.num_sessions:
             await asyncio.sleep(0.02)
+
+
+async def test_the_synchronous_client_gets_the_same(service: Running) -> None:
+    def talk() -> list[Any]:
+        client = deepgram.DeepgramClient(api_key="any", environment=environment_of(service))
+        received: list[Any] = []
+        options = {"encoding": "linear16", "sample_rate": 16000, "punctuate": True}
+        with client.listen.v1.connect(model="nova-3", **options) as connection:
+            connection.on(EventType.MESSAGE, received.append)
+            audio = pcm16(TALK)
+            for first in range(0, len(audio), 8000):
+                connection.send_media(audio[first : first + 8000])
+            connection.send_close_stream()
+            connection.start_listening()
+        return received
+
+    received = await asyncio.to_thread(talk)
+    assert text(received) == "w2 w3 w4 w5 w10 w11 w12"
+    assert kinds(received)[-1] == "Metadata"
+
+
+KEY = "a-key-of-enough-characters"
+
+
+async def test_keys_are_taken_where_deepgram_takes_them() -> None:
+    config = ServerConfig(port=0, api_keys=(KEY,))
+    async with running(config=config) as service:
+        options = {"model": "nova-3", "encoding": "linear16", "sample_rate": 16000}
+        received: list[Any] = []
+        async with client_of(service, KEY).listen.v1.connect(**options) as connection:
+            connection.on(EventType.MESSAGE, received.append)
+            listening = asyncio.create_task(connection.start_listening())
+            await connection.send_media(pcm16(babble(1.0)))
+            await connection.send_close_stream()
+            await asyncio.wait_for(listening, 10)
+        assert text(received) == "w0 w1"
+        with pytest.raises(ApiError) as caught:
+            async with client_of(service, "wrong").listen.v1.connect(**options):
+                pass
+        assert caught.value.status_code == 401
+        url = f"{service.ws}/v1/listen?encoding=linear16&sample_rate=16000"
+        for scheme in ("token", "bearer"):
+            protocols = [websockets.Subprotocol(scheme), websockets.Subprotocol(KEY)]
+            async with websockets.connect(url, subprotocols=protocols) as socket:
+                assert socket.subprotocol == scheme, "a browser breaks off without a choice"
+        with pytest.raises(websockets.InvalidStatus):
+            await websockets.connect(url)
+
+
+async def test_a_service_that_stops_delivers_first() -> None:
+    async with running(config=ServerConfig(port=0, drain_timeout_s=5)) as service:
+        url = f"{service.ws}/v1/listen?encoding=linear16&sample_rate=16000&punctuate=true"
+        async with websockets.connect(url) as socket:
+            await socket.send(pcm16(babble(2.0)))
+            await asyncio.sleep(0.1)
+            draining = asyncio.create_task(service.service.drain())
+            received = [json.loads(message) async for message in _until_closed(socket)]
+            await asyncio.wait_for(draining, 5)
+        assert received[0]["channel"]["alternatives"][0]["transcript"] == "w0 w1 w2 w3"
+        assert received[-1]["type"] == "Metadata"
+        assert socket.close_code == 1012
+        with pytest.raises(websockets.InvalidStatus) as caught:
+            await websockets.connect(url)
+        assert caught.value.response.status_code == 503
+        assert caught.value.response.headers["retry-after"]

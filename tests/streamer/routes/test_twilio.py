@@ -281,3 +281,24 @@ async def test_a_key_may_follow_the_path() -> None:
         async with websockets.connect(url, additional_headers=headers) as reader:
             received = [json.loads(message) async for message in reader]
     assert finals(received) == SAID
+
+
+async def test_a_service_that_stops_delivers_what_was_said() -> None:
+    async with running(config=ServerConfig(port=0, drain_timeout_s=5)) as service:
+        reading = asyncio.create_task(follow_until_closed(service))
+        await asyncio.sleep(0.1)
+        async with websockets.connect(f"{service.ws}/v1/twilio") as socket:
+            for message in [CONNECTED, start(), *FRAMES]:
+                await socket.send(message)
+            await asyncio.sleep(0.2)
+            await asyncio.wait_for(service.service.drain(), 5)
+            await asyncio.wait_for(socket.wait_closed(), 5)
+        assert socket.close_code == 1012
+        received = await asyncio.wait_for(reading, 5)
+    assert finals(received) == SAID
+    assert received[-1]["type"] == "done"
+
+
+async def follow_until_closed(service: Running) -> list[Any]:
+    async with websockets.connect(f"{service.ws}/v1/calls/CA1") as socket:
+        return [json.loads(message) async for message in _until_closed(socket)]

@@ -229,3 +229,20 @@ async def test_a_second_segment_never_starts_before_the_end_of_the_first(service
         for segment in message.get("segments", []):
             assert end <= float(segment["start"]) < float(segment["end"])
             end = float(segment["end"])
+
+
+async def test_a_service_that_stops_delivers_then_disconnects() -> None:
+    async with running(config=ServerConfig(port=0, drain_timeout_s=5)) as service:
+        messages = []
+        async with websockets.connect(service.ws) as socket:
+            await socket.send('{"uid":"u1"}')
+            await socket.send(babble(2.0).tobytes())
+            await asyncio.sleep(0.2)
+            draining = asyncio.create_task(service.service.drain())
+            with pytest.raises(websockets.ConnectionClosed):
+                while True:
+                    messages.append(json.loads(await asyncio.wait_for(socket.recv(), 5)))
+            await asyncio.wait_for(draining, 5)
+    assert last_segments(messages)[0]["text"] == "w0 w1 w2 w3"
+    assert messages[-1] == {"uid": "u1", "message": "DISCONNECT"}
+    assert socket.close_code == 1012
