@@ -63,7 +63,7 @@ class OpenSegment:
     def preview(self, hypothesis: Hypothesis) -> None:
         """Take the text of a window that only refreshes what is shown."""
         if doubt(hypothesis) is None:
-            self.transcript.preview(words_of(hypothesis))
+            self.transcript.preview(words_of(hypothesis), hypothesis.end)
 
     def has_heard(self, end: int) -> bool:
         """Tell whether the newest marked window is the one that ends here."""
@@ -130,7 +130,7 @@ class OpenSegment:
     def show(self) -> Shown | None:
         """Return the text to show now, or None if it is what was shown last."""
         settled = join(self.transcript.settled)
-        whole = join([*self.transcript.settled, *self.transcript.volatile])
+        whole = join([*self.transcript.settled, *self.transcript.steady])
         shown = Shown(settled, whole[len(settled) :])
         if shown == self._shown:
             return None

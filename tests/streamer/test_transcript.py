@@ -73,8 +73,8 @@ def test_settled_words_never_change() -> None:
 def test_a_preview_settles_nothing() -> None:
     transcript = Transcript(0, PLAIN)
     agree(transcript, "the cat")
-    transcript.preview(said("the cat sat there"))
-    transcript.preview(said("the cat sat there"))
+    transcript.preview(said("the cat sat there"), 2 * SECOND)
+    transcript.preview(said("the cat sat there"), 2 * SECOND)
     assert settled(transcript) == ""
     transcript.complete()
     assert settled(transcript) == "the cat"
@@ -137,3 +137,27 @@ def test_joining_puts_in_the_space_that_a_window_left_out() -> None:
     assert join(words("今", "天", "走")) == "今天走"
     assert join(words(" well", "-known", "!")) == "well-known!"
     assert join([]) == ""
+
+
+def test_a_word_at_the_windows_end_is_not_shown_yet() -> None:
+    transcript = Transcript(0, PLAIN)
+    transcript.preview(said("the cat sa"), said("the cat sa")[-1].end)
+    assert join(transcript.steady) == "the cat"
+    transcript.preview(said("the cat sat"), said("the cat sat")[-1].end + SECOND)
+    assert join(transcript.steady) == "the cat sat"
+
+
+def test_an_unlikely_word_is_shown_once_it_is_heard_again() -> None:
+    transcript = Transcript(0, PLAIN)
+    words = said("the bat sat")
+    words[1] = dataclasses.replace(words[1], probability=0.1)
+    transcript.preview(words, words[-1].end + SECOND)
+    assert join(transcript.steady) == "the"
+    transcript.preview(words, words[-1].end + SECOND)
+    assert join(transcript.steady) == "the bat sat"
+
+
+def test_in_a_pause_all_words_are_shown() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "the cat sat", is_pause=True)
+    assert join(transcript.steady) == "the cat sat"
