@@ -19,11 +19,13 @@ from streamer import protocol
 from streamer.access import current_key
 from streamer.audio import AudioFormat
 from streamer.connection import race
+from streamer.container import AudioError
 from streamer.journal import Journal
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError, ServerMessage, Start
 from streamer.service import RETRY_AFTER_S, Service
 from streamer.settings import Delay, Endpointing, SessionSettings
+from streamer.sound_input import CONTAINER, SoundInput
 
 logger = logging.getLogger(__name__)
 
@@ -91,14 +93,14 @@ class StreamSession:
         """
         assert self.start is None, "begun once"
         try:
-            audio_format = AudioFormat(start.encoding, start.sample_rate, start.channels)
+            sound = SoundInput(start.encoding, start.sample_rate, start.channels)
             settings = _settings(start)
         except ValueError as error:
             raise ProtocolError("invalid_value", str(error), is_fatal=True) from None
         self.start = start
         self.journal.keep_sent = self.resume_s is not None
         self._task = asyncio.create_task(
-            self._run(start, audio_format, settings), name=f"session {self.id[:6]}"
+            self._run(start, sound, settings), name=f"session {self.id[:6]}"
         )
         await self._opened.wait()
 
@@ -141,6 +143,8 @@ class StreamSession:
 
     def _check_whole(self) -> None:
         assert self.start is not None
+        if self.start.encoding == CONTAINER:
+            return
         frame_bytes = AudioFormat(self.start.encoding, channels=self.start.channels).frame_bytes
         if rest := self._num_bytes % frame_bytes:
             self.report(
@@ -230,18 +234,17 @@ class StreamSession:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(
-        self, start: Start, audio_format: AudioFormat, settings: SessionSettings
-    ) -> None:
+    async def _run(self, start: Start, sound: SoundInput, settings: SessionSettings) -> None:
         try:
-            async with self._service.session(audio_format, settings) as live:
-                self._live = live
-                self.say(self.ready())
-                self._opened.set()
-                logger.info("session %s opened: %s", self.id[:6], audio_format)
-                await race(self._speak(live, start.words), self._hear(live, settings))
-                # the place is held until the text is out: a shutdown waits for it
-                await self._delivered.wait()
+            with sound:
+                async with self._service.session(sound.format, settings) as live:
+                    self._live = live
+                    self.say(self.ready())
+                    self._opened.set()
+                    logger.info("session %s opened: %s", self.id[:6], sound.format)
+                    await race(self._speak(live, start.words), self._hear(live, sound, settings))
+                    # the place is held until the text is out: a shutdown waits for it
+                    await self._delivered.wait()
         except ProtocolError as error:
             self.fail(protocol.CLOSE_PROTOCOL_ERROR, error.code, error.message)
         except InvalidRequest as error:
@@ -286,13 +289,13 @@ class StreamSession:
         )
         self.conclude(protocol.CLOSE_NORMAL)
 
-    async def _hear(self, live: LiveSession, settings: SessionSettings) -> None:
+    async def _hear(self, live: LiveSession, sound: SoundInput, settings: SessionSettings) -> None:
         while True:
             match await self._inputs.get():
                 case bytes() as data:
                     try:
-                        await live.feed(data)
-                    except ValueError as error:
+                        await live.feed(await sound.decode(data))
+                    except (AudioError, ValueError) as error:
                         raise ProtocolError("invalid_audio", str(error)) from None
                 case protocol.Update() as update:
                     settings = _updated(settings, update)
@@ -300,6 +303,10 @@ class StreamSession:
                 case protocol.Finalize():
                     await live.finalize()
                 case protocol.End():
+                    try:
+                        await live.feed(await sound.flush())
+                    except AudioError as error:
+                        raise ProtocolError("invalid_audio", str(error)) from None
                     await live.end()
 
 

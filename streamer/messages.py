@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
+Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw", "container"]
 Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 
 

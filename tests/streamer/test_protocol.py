@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import engine.api
-from streamer import audio, events, protocol, settings
+from streamer import audio, events, protocol, settings, sound_input
 from streamer.protocol import CLIENT_TYPES, SERVER_TYPES, ProtocolError
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/protocol.md").read_text()
@@ -222,7 +222,7 @@ def test_a_message_of_a_later_version_is_skipped() -> None:
 
 
 def test_encoding_names_match_those_of_the_decoder() -> None:
-    assert set(typing.get_args(protocol.Encoding)) == set(audio.ENCODINGS)
+    assert set(typing.get_args(protocol.Encoding)) == {*audio.ENCODINGS, sound_input.CONTAINER}
 
 
 def test_defaults_are_those_of_the_session() -> None:

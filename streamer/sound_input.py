@@ -1,0 +1,81 @@
+"""What a client of `/v1/stream` sends, as the bytes that a session takes.
+
+Raw samples go through as they are. A container is decoded as it arrives, in a thread, and goes on
+as 16 kHz float32.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from engine.api import SAMPLE_RATE, Samples
+from streamer.audio import AudioFormat
+from streamer.container import ContainerDecoder
+
+CONTAINER = "container"  # in place of an encoding: the bytes say themselves what they hold
+
+
+class SoundInput:
+    """The sound of one session; a context manager.
+
+    Attributes:
+        format: of what `decode` returns.
+        is_container: the bytes are a file, so its samples may be cut anywhere.
+    """
+
+    def __init__(self, encoding: str, sample_rate: int, channels: int) -> None:
+        """Declare the sound.
+
+        Raises:
+            ValueError: it cannot be taken in.
+        """
+        self.is_container = encoding == CONTAINER
+        if self.is_container:
+            self.format = AudioFormat("pcm_f32le", SAMPLE_RATE, channels)
+        else:
+            self.format = AudioFormat(encoding, sample_rate, channels)
+        self._decoder: ContainerDecoder | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self.is_container:
+            decoder = ContainerDecoder(channels=self.format.channels)
+            self._decoder = self._stack.enter_context(decoder)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    async def decode(self, data: bytes) -> bytes:
+        """Convert a message; what is not complete yet comes with a later one.
+
+        Raises:
+            AudioError: this is no audio.
+        """
+        if self._decoder is None:
+            return data
+        return _interleave(await asyncio.to_thread(self._decoder.feed, data))
+
+    async def flush(self) -> bytes:
+        """Give what is left inside, at the end of the sound.
+
+        Raises:
+            AudioError: there was no audio at all.
+        """
+        if self._decoder is None:
+            return b""
+        return _interleave(await asyncio.to_thread(self._decoder.flush))
+
+
+def _interleave(channels: list[Samples]) -> bytes:
+    return np.ascontiguousarray(np.stack(channels).T).tobytes() if channels else b""
