@@ -132,7 +132,12 @@ def _serve(arguments: argparse.Namespace) -> int:
         def announce() -> None:
             print(f"Wordwire at {scheme}://{address}:{port}", file=sys.stderr, flush=True)
 
-        process.Server(app, service, config, on_start=announce).run(sockets=[listener])
+        running = process.Server(app, service, config, on_start=announce)
+        try:
+            running.config.load()  # reads the certificate
+        except OSError as error:
+            return _refuse(f"cannot use the certificate {config.tls_certificate}: {error}")
+        running.run(sockets=[listener])
     if service.failure is not None:
         if not isinstance(service.failure, ModelError | EngineError | ValueError):
             logger.error("the engine failed", exc_info=service.failure)

@@ -88,6 +88,7 @@ def test_help_shows_every_option_in_groups(capsys: pytest.CaptureFixture[str]) -
         (["--device", "toaster"], "device"),
         (["--tls-key", "key.pem"], "tls_certificate"),
         (["--config", "/nowhere.toml"], "nowhere.toml"),
+        (["--port", "0", "--tls-key", "/no.key", "--tls-certificate", "/no.pem"], "/no.pem"),
     ],
 )
 def test_options_that_cannot_be_used_end_with_code_2(
