@@ -88,7 +88,7 @@ async def test_words_come_before_the_recording_ends(service: Running) -> None:
                 message = json.loads(await socket.recv())
                 if (
                     message["type"] == "partial"
-                    and "w5" in message["settled"] + message["volatile"]
+                    and "w3" in message["settled"] + message["volatile"]
                 ):
                     break
 
