@@ -187,8 +187,7 @@ class Stream:
                 raise Refused(message.message, message.code, message.retry_after_s)
             case Done() if not self._is_ended:
                 # the server stops; what came after its end belongs into the next session
-                self._keeper.restart(message)
-                self._session = None
+                self._forget_session(message)
                 return None
         return self._keeper.place(message)
 
@@ -200,11 +199,16 @@ class Stream:
 
     async def _begin_again(self) -> None:
         """Open another session on this connection: the old one is gone."""
-        self._keeper.restart()
-        self._session, self._seq = None, -1
+        self._forget_session(None)
         assert self._socket is not None
         with contextlib.suppress(ConnectionClosed):
             await self._socket.send(protocol.encode_start(self._start))
+
+    def _forget_session(self, done: Done | None) -> None:
+        if not self._keeper.can_restart:
+            raise ClientError("the session is gone, and its container cannot be begun again")
+        self._keeper.restart(done)
+        self._session, self._seq = None, -1
 
     async def _come_back(self, reason: str) -> None:
         """Connect again, and ask for the session.

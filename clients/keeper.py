@@ -31,7 +31,9 @@ class Keeper:
     """The sound of one recording, and the place of the server's session in it."""
 
     def __init__(self, start: Start) -> None:
-        self._frame_bytes = SAMPLE_BYTES[start.encoding] * start.channels
+        # a container's bytes have no times, and it cannot be begun in its middle
+        self.can_restart = start.encoding in SAMPLE_BYTES
+        self._frame_bytes = SAMPLE_BYTES.get(start.encoding, 1) * start.channels
         self._bytes_per_second = self._frame_bytes * start.sample_rate
         self._pieces: deque[bytes] = deque()
         self._first = 0  # byte at which the oldest piece begins
@@ -106,6 +108,8 @@ class Keeper:
 
     def _restart_byte(self) -> int:
         """Find the end of what is final in every channel that has said something."""
+        if not self.can_restart:
+            return 0
         if self._open_starts:
             return self._bytes(min(self._open_starts.values()))
         return self._bytes(max(self._final_ends.values(), default=0.0))

@@ -114,3 +114,12 @@ def test_other_messages_pass_as_they_are() -> None:
     assert Keeper(Start()).place(ready) is ready
     final = dataclasses.replace(_final(0, 1), words=None)
     assert Keeper(Start()).place(final) == final
+
+
+def test_a_container_is_kept_whatever_is_final() -> None:
+    keeper = Keeper(Start(encoding="container"))
+    keeper.add(b"a" * 100)
+    keeper.place(_final(0.0, 2.0))
+    keeper.add(b"b" * 100)
+    assert not keeper.can_restart
+    assert b"".join(keeper.after(0)) == b"a" * 100 + b"b" * 100
