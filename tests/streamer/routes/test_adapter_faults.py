@@ -225,3 +225,19 @@ async def test_options_of_one_client_are_not_anothers(service: Running) -> None:
     expected = await asyncio.gather(*(one(number) for number in range(8)))
     seen = {(o.language, o.hotwords) for o in engine.options[before:]}
     assert seen == {(language, (name,)) for language, name in expected}
+
+
+async def test_opus_packets_come_one_to_a_message(service: Running) -> None:
+    encoder = av.CodecContext.create("libopus", "w")
+    encoder.sample_rate, encoder.layout, encoder.format = 48_000, "mono", "s16"
+    sound = np.repeat((TALK * 32767).astype(np.int16), 3)  # crude, and good enough for a detector
+    packets = []
+    for first in range(0, len(sound) - 960, 960):
+        frame = av.AudioFrame.from_ndarray(
+            sound[None, first : first + 960], format="s16", layout="mono"
+        )
+        frame.sample_rate, frame.pts = 48_000, first
+        packets += [bytes(packet) for packet in encoder.encode(frame)]
+    messages = await deepgram(service, packets, "encoding=opus&sample_rate=48000")
+    said = set(text_of(messages).split())
+    assert said >= set(SAID.split()[:-1]) and len(said) <= len(SAID.split()) + 2, said
