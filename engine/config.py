@@ -37,12 +37,12 @@ class EngineConfig:
     encoder_tail: str | int = "auto"
     # sound kept at full resolution beyond its end when the tail is folded, seconds
     tail_margin_s: float = 1.0
-    # streams open at once; more are refused
-    max_streams: int = 256
-    # sequences in one decode step
-    max_batch: int = 32
-    # windows in one encoder call
-    max_encode_batch: int = 8
+    # streams open at once, more are refused; None: 256 on a CPU, 4,096 on a GPU
+    max_streams: int | None = None
+    # sequences in one decode step; None: 32 on a CPU, 256 on a GPU
+    max_batch: int | None = None
+    # windows in one encoder call; None: 8 on a CPU, 32 on a GPU
+    max_encode_batch: int | None = None
     # memory for self-attention K/V, bytes; None: as much as max_batch full sequences need
     self_kv_bytes: int | None = None
     # memory for cross-attention K/V, bytes; None: as much as max_batch windows of 30 s need
@@ -72,10 +72,14 @@ class EngineConfig:
             raise ValueError(f"encoder_tail: expected auto, full or a factor >= 2, got {tail}")
         if not 0 <= self.tail_margin_s <= 30:
             raise ValueError(f"tail_margin_s: expected 0 to 30, got {self.tail_margin_s}")
-        for name in ("max_streams", "max_batch", "max_encode_batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("self_kv_bytes", "cross_kv_bytes", "num_threads"):
+        for name in (
+            "max_streams",
+            "max_batch",
+            "max_encode_batch",
+            "self_kv_bytes",
+            "cross_kv_bytes",
+            "num_threads",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")

@@ -51,6 +51,10 @@ class Layers(Protocol):
         """Make the projection onto the vocabulary."""
         ...
 
+    def convolve(self, convolution: Pair, stride: int) -> Project:
+        """Make gelu(convolution(x)) of three columns: (B, in, F) -> (B, out, F / stride)."""
+        ...
+
 
 class PlainLayers:
     """Layers of PyTorch's own operators, on any device."""
@@ -76,3 +80,7 @@ class PlainLayers:
 
     def logits(self, weight: Tensor) -> Project:
         return self._make_linear(weight, None)
+
+    def convolve(self, convolution: Pair, stride: int) -> Project:
+        weight, bias = convolution.weight, convolution.bias
+        return lambda x: F.gelu(F.conv1d(x, weight, bias, stride=stride, padding=1))

@@ -21,17 +21,17 @@ from engine.api import (
     StreamOptions,
     Window,
 )
-from engine.attention.sdpa import SdpaAttention
-from engine.config import EngineConfig, ModelConfig, read_model_config
+from engine.config import EngineConfig, read_model_config
 from engine.counters import Counters
 from engine.draft import Draft, move_draft
 from engine.extent import SAMPLES_PER_POSITION, measure_extent
 from engine.language import StreamLanguage
+from engine.layers import LinearMaker
 from engine.linear import DenseLinear, Int8Linear, has_int8
 from engine.loop import Loop
 from engine.models import resolve_model
 from engine.outcome import Settler
-from engine.pages import PagePool
+from engine.parts import Plan, build_parts
 from engine.request import (
     Outcome,
     Request,
@@ -41,18 +41,13 @@ from engine.request import (
     shift_in_steps,
     write_prefix,
 )
-from engine.rules import build_rules
-from engine.runner import Runner
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
-from engine.weights import load_weights
-from engine.whisper import LinearMaker, Whisper
 
 logger = logging.getLogger(__name__)
 
-SELF_PAGE = 16  # positions; FlashInfer's choice
-CROSS_PAGE = 50  # positions, 1 s of sound: 30 pages hold a whole window exactly
+MAX_STREAMS = {"cpu": 256, "cuda": 4096}  # unless the configuration says otherwise
 DEFAULT_FOLD = 25  # chosen by benchmarks/folded_tail.py
 MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
 
@@ -73,44 +68,35 @@ class LocalEngine:
         self.tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
         device = torch.device(choose_device(config.device))
         precision = choose_precision(config.dtype, device)
-        dtype = precision.dtype
         torch.set_num_threads(config.num_threads or count_cores())
-        self.model = Whisper(
-            self._model_config,
-            load_weights(files, self._model_config, dtype, device),
-            precision.make_linear,
-        )
         self._factor = choose_factor(config.encoder_tail)
         self._margin = round(config.tail_margin_s * SAMPLE_RATE / SAMPLES_PER_POSITION)
-        self_pool, cross_pool = size_pools(config, self._model_config, dtype.itemsize)
-        attention = SdpaAttention(
-            self._model_config,
-            num_self_pages=self_pool.num_pages,
-            self_page_size=SELF_PAGE,
-            num_cross_pages=cross_pool.num_pages,
-            cross_page_size=CROSS_PAGE,
-            dtype=dtype,
-            device=device,
+        parts = build_parts(
+            Plan(
+                config,
+                files,
+                self._model_config,
+                self.tokenizer,
+                self.counters,
+                device,
+                precision.dtype,
+                precision.make_linear,
+                self._factor,
+            )
         )
-        self.rules = build_rules(self._model_config, self.tokenizer, device=device)
-        self._runner = Runner(
-            self.model,
-            attention,
-            self.rules,
-            self.tokenizer,
-            device,
-            self.counters,
-        )
+        self.model, self.rules, self._runner = parts.model, parts.rules, parts.runner
+        self_pool, cross_pool = parts.self_pool, parts.cross_pool
+        self._max_streams = config.max_streams or MAX_STREAMS[device.type]
         scheduler = Scheduler(
             self_pool,
             cross_pool,
-            max_batch=config.max_batch,
-            max_encode_batch=config.max_encode_batch,
-            max_encode_positions=self._model_config.max_source_positions,
-            max_waiting=config.max_streams,
+            max_batch=parts.max_batch,
+            max_encode_batch=parts.max_encode_batch,
+            max_encode_positions=parts.max_encode_positions,
+            max_waiting=self._max_streams,
         )
         settler = Settler(config, self.tokenizer, self._runner, self.counters)
-        self._loop = Loop(scheduler, self._runner, settler.settle, self.counters)
+        self._loop = Loop(scheduler, self._runner, settler.settle, self.counters, parts.can_encode)
         self._scheduler = scheduler
         self._pools = (self_pool, cross_pool)
         self._ids = itertools.count()
@@ -170,8 +156,8 @@ class LocalEngine:
 
     def stream(self, options: StreamOptions) -> AbstractAsyncContextManager[LocalStream]:
         check_options(options, self.tokenizer)
-        if self._num_streams >= self._config.max_streams:
-            raise EngineBusy(f"{self._config.max_streams} streams are open already")
+        if self._num_streams >= self._max_streams:
+            raise EngineBusy(f"{self._max_streams} streams are open already")
         return self._open(options)
 
     @asynccontextmanager
@@ -310,34 +296,3 @@ def choose_factor(encoder_tail: str | int) -> int | None:
 def count_cores() -> int:
     """Count the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def size_pools(
-    config: EngineConfig, model: ModelConfig, itemsize: int
-) -> tuple[PagePool, PagePool]:
-    """Size the self and the cross pool from the model's shape and the memory allowed.
-
-    Raises:
-        ValueError: the memory does not hold a single window.
-    """
-    self_page_bytes = SELF_PAGE * model.self_kv_bytes_per_token(itemsize)
-    cross_page_bytes = CROSS_PAGE * model.cross_kv_bytes_per_position(itemsize)
-    least_self = -(-model.max_target_positions // SELF_PAGE)
-    least_cross = -(-model.max_source_positions // CROSS_PAGE)
-    num_self = (
-        least_self * config.max_batch
-        if config.self_kv_bytes is None
-        else config.self_kv_bytes // self_page_bytes
-    )
-    num_cross = (
-        least_cross * config.max_batch
-        if config.cross_kv_bytes is None
-        else config.cross_kv_bytes // cross_page_bytes
-    )
-    for name, count, least, size in (
-        ("self_kv_bytes", num_self, least_self, self_page_bytes),
-        ("cross_kv_bytes", num_cross, least_cross, cross_page_bytes),
-    ):
-        if count < least:
-            raise ValueError(f"{name}: expected at least {least * size}, got {count * size}")
-    return PagePool(num_self, SELF_PAGE), PagePool(num_cross, CROSS_PAGE)

@@ -46,7 +46,9 @@ class LogMel:
     """Computes log-mel spectrograms with the filters of one model, on one device."""
 
     def __init__(self, num_mels: int, device: torch.device | str = "cpu") -> None:
-        self._filters = mel_filters(num_mels).to(device)  # (M, 201)
+        # on a GPU in float64: float32 sums would depend on the shape of the batch
+        wide = torch.float64 if torch.device(device).type == "cuda" else torch.float32
+        self._filters = mel_filters(num_mels).to(device, wide)  # (M, 201)
         self._window = torch.hann_window(N_FFT, device=device)
 
     def __call__(self, windows: Sequence[Tensor]) -> Mel:
@@ -75,7 +77,8 @@ class LogMel:
         )[:, :, :num_frames]  # (B, 201, F)
         parts = torch.view_as_real(spectrum)
         power = parts.square().sum(dim=-1)
-        log_power = (self._filters @ power).clamp_(min=MIN_POWER).log10_()  # (B, M, F)
+        power = (self._filters @ power.to(self._filters.dtype)).float()  # (B, M, F)
+        log_power = power.clamp_(min=MIN_POWER).log10_()
         limit = log_power.amax(dim=(1, 2), keepdim=True) - RANGE
         frames = (torch.maximum(log_power, limit) + 4.0) / 4.0
         # a silent column has MIN_POWER everywhere

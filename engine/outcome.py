@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
+
+from torch import Tensor
 
 from engine.api import Hypothesis, Segment
 from engine.config import EngineConfig
 from engine.counters import Counters
+from engine.loop import Runs
 from engine.request import Memory, Request, set_language
 from engine.rules import compression_ratio
-from engine.runner import Runner
 from engine.segments import SegmentTokens, decode_segments, parse_segments
+from engine.sequence import Sequence as Decode
 from engine.tokenizer import Tokenizer
 from engine.words import align_words
+
+
+class AligningRunner(Runs, Protocol):
+    """What settling needs of a runner."""
+
+    def read_alignment(self, sequence: Decode) -> Tensor: ...
 
 
 class Settler:
     """Decides on stopped sequences. Called by the engine's thread."""
 
     def __init__(
-        self, config: EngineConfig, tokenizer: Tokenizer, runner: Runner, counters: Counters
+        self, config: EngineConfig, tokenizer: Tokenizer, runner: AligningRunner, counters: Counters
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer

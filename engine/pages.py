@@ -14,12 +14,20 @@ class PagePool:
     read a sequence as a slice, and memory that was never needed is never touched.
     """
 
-    def __init__(self, num_pages: int, page_size: int) -> None:
+    def __init__(self, num_pages: int, page_size: int, in_runs: bool = True) -> None:
+        """Begin with all pages free.
+
+        Args:
+            in_runs: False hands out whichever pages are at hand: a device whose kernels follow
+                page tables gains nothing by a run, and finding one takes time.
+        """
         assert num_pages > 0 and page_size > 0, (num_pages, page_size)
         self.num_pages = num_pages
         self.page_size = page_size  # positions in a page
         self._is_free = [True] * num_pages
         self._num_free = num_pages
+        # with in_runs, None; else the free pages, the next one last
+        self._stack = None if in_runs else list(reversed(range(num_pages)))
 
     @property
     def num_free(self) -> int:
@@ -34,7 +42,10 @@ class PagePool:
         count = self.count_pages(num_positions)
         if count > self._num_free:
             return None
-        pages = self._find_run(count) or self._find_any(count)
+        if self._stack is not None:
+            pages = tuple(sorted(self._stack.pop() for _ in range(count)))
+        else:
+            pages = self._find_run(count) or self._find_any(count)
         for page in pages:
             self._is_free[page] = False
         self._num_free -= count
@@ -46,6 +57,8 @@ class PagePool:
             assert not self._is_free[page], f"page {page} is freed twice"
             self._is_free[page] = True
         self._num_free += len(pages)
+        if self._stack is not None:
+            self._stack += reversed(pages)
 
     def _find_run(self, count: int) -> tuple[int, ...] | None:
         length = 0

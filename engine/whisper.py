@@ -62,8 +62,6 @@ class Whisper:
         encoder = encoder or PlainLayers(make_linear)
         decoder = decoder or PlainLayers(make_linear)
         self.config = config
-        self._conv1 = (weights["encoder.conv1.weight"], weights["encoder.conv1.bias"])
-        self._conv2 = (weights["encoder.conv2.weight"], weights["encoder.conv2.bias"])
         self._encoder_positions = weights["encoder.positions"]  # (1500, C)
         self._decoder_positions = weights["decoder.positions"]  # (448, C)
         self._embedding = weights["decoder.embedding.weight"]  # (V, C)
@@ -89,6 +87,8 @@ class Whisper:
                 decoder.add(pair(f"{name}.ffn.down")),
             )
 
+        self._conv1 = encoder.convolve(pair("encoder.conv1"), 1)
+        self._conv2 = encoder.convolve(pair("encoder.conv2"), 2)
         self._encoder_layers = [
             make_encoder_layer(f"encoder.layers.{n}") for n in range(config.encoder_layers)
         ]
@@ -119,8 +119,7 @@ class Whisper:
         # 8 silent frames: a position hears 5, and the last position also hears the end's zeros
         num_frames = min(num_sound + num_sound % 2 + 8, 2 * self.config.max_source_positions)
         x = mel.dense(num_frames).to(self._embedding.dtype)
-        x = F.gelu(F.conv1d(x, *self._conv1, padding=1))
-        x = F.gelu(F.conv1d(x, *self._conv2, stride=2, padding=1))  # (B, C, num_frames // 2)
+        x = self._conv2(self._conv1(x))  # (B, C, num_frames // 2)
         num_computed = num_frames // 2
         last = self.config.max_source_positions - 1
         rows, kept = [], []

@@ -23,7 +23,7 @@ from engine.cuda.kernels.attention import (
     self_attention_kernel,
     store_cross_kernel,
 )
-from engine.cuda.kernels.encoder import BLOCK_FIELDS, QUERY_BLOCK, window_attention_kernel
+from engine.cuda.kernels.encoder import BLOCK_FIELDS, LOG2_E, QUERY_BLOCK, attend_windows
 from engine.extent import Extent
 
 Ints = npt.NDArray[np.int32]
@@ -35,8 +35,6 @@ CROSS_BLOCK = 64
 CROSS_CHUNK = 512
 # Programs from which on each attends to a whole window: there are enough of them then
 ENOUGH_PROGRAMS = 300
-ENCODER_BLOCK = 64
-LOG2_E = math.log2(math.e)
 WINDOW_FIELDS = 3  # of a slot: positions, those at full resolution, log2 of the folded ones' weight
 
 
@@ -74,7 +72,7 @@ class Pools:
         widths = [self._self_width, self._cross_width, WINDOW_FIELDS]
         # a slot's pages and window, in one tensor so that one copy brings them
         self.tables = torch.zeros(num_slots, sum(widths), dtype=torch.int32, device=device)
-        self.self_table, self.cross_table, self.windows = self.tables.split(widths, dim=1)
+        self.self_table, self.cross_table, self.windows = self.tables.split(widths, dim=1)  # type: ignore[no-untyped-call]
 
     def write_line(
         self,
@@ -149,25 +147,7 @@ class PagedAttention:
         self._log_weight = log_weight
 
     def run_encoder(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        N, H, D = q.shape
-        out = torch.empty(N, H, D, dtype=q.dtype, device=q.device)
-        window_attention_kernel[(H, len(self._blocks))](
-            q,
-            k,
-            v,
-            out,
-            self._blocks,
-            q.stride(0),
-            out.stride(0),
-            D**-0.5 * LOG2_E,
-            self._log_weight,
-            D=D,
-            BLOCK_M=QUERY_BLOCK,
-            BLOCK_N=ENCODER_BLOCK,
-            num_warps=4,
-            num_stages=3,
-        )
-        return out
+        return attend_windows(q, k, v, self._blocks, self._log_weight)
 
     def store_cross(self, pages: Sequence[tuple[int, ...]], kv: Tensor) -> None:
         slots = find_slots(pages, self._num_positions, self._pools.cross_page_size)

@@ -11,7 +11,7 @@ import torch
 from engine.attention.paged import Pools
 from engine.config import ModelConfig
 from engine.counters import Counters
-from engine.cuda.batch import Bucket, make_buckets
+from engine.cuda.batch import list_sizes
 from engine.cuda.choice import Chooser
 from engine.cuda.encoder import Encoder
 from engine.cuda.graphs import DecoderGraphs
@@ -24,9 +24,6 @@ from engine.whisper import Whisper
 
 logger = logging.getLogger(__name__)
 
-# rows from which on a pass runs in two lanes; below, the weights would only be read twice
-TWO_LANES_FROM = 16
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -37,7 +34,6 @@ class Limits:
     max_encode_windows: int = 32  # in one encoder call
     max_encode_positions: int = 12_288  # in one encoder call
     fold: int | None = None  # weight of a folded position
-    two_lanes_from: int = TWO_LANES_FROM
     uses_graphs: bool = True
 
 
@@ -79,15 +75,15 @@ def build_runner(
         device=device,
     )
     max_tokens = max(limits.max_tokens, limits.max_batch)
-    buckets = make_buckets(max_tokens, limits.two_lanes_from)
+    sizes_captured = list_sizes(max_tokens)
     chooser = Chooser(
         rules,
         tokenizer.no_speech,
         num_slots=limits.max_batch,
-        max_tokens=buckets[-1].num_tokens,
+        max_tokens=sizes_captured[-1],
         device=device,
     )
-    graphs = DecoderGraphs(model, pools, chooser, buckets, uses_graphs=limits.uses_graphs)
+    graphs = DecoderGraphs(model, pools, chooser, sizes_captured, uses_graphs=limits.uses_graphs)
     encoder = Encoder(
         model,
         pools,
@@ -97,15 +93,15 @@ def build_runner(
         uses_graphs=limits.uses_graphs,
     )
 
-    def report_bucket(bucket: Bucket) -> None:
-        logger.info("captured passes of %d tokens", bucket.num_tokens)
+    def report_pass(size: int) -> None:
+        logger.info("captured passes of %d tokens", size)
 
-    def report_size(size: int) -> None:
+    def report_encoder(size: int) -> None:
         logger.debug("captured the encoder for %d positions", size)
 
-    logger.info("compiling kernels and capturing %d sizes of passes", len(buckets))
-    graphs.capture(report_bucket)
+    logger.info("compiling kernels and capturing %d sizes of passes", len(sizes_captured))
+    graphs.capture(report_pass)
     logger.info("capturing the encoder")
-    encoder.capture(report_size)
+    encoder.capture(report_encoder)
     logger.info("captured all graphs in %.1f s", time.monotonic() - began)
-    return CudaRunner(model, pools, graphs, encoder, buckets, rules, tokenizer, counters)
+    return CudaRunner(model, pools, graphs, encoder, rules, tokenizer, counters)

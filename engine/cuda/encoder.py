@@ -78,7 +78,7 @@ class Encoder:
         self._log_weight = log2_weight([Extent(1, 1, fold)]) if fold else 0.0
         self._log_mel = LogMel(config.num_mels, device)
         self._is_cuda = device.type == "cuda"
-        self.stream = torch.cuda.Stream(device) if self._is_cuda else None
+        self.stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
         self._sizes = list_sizes(max(max_positions, config.max_source_positions))
         self._num_blocks = {size: size // QUERY_BLOCK + max_windows for size in self._sizes}
         self._dtype = pools.cross_kv.dtype
@@ -174,7 +174,7 @@ class Encoder:
         total = sum(lengths)
         np.concatenate(audio, out=stage.sound[:total].numpy())
         sound = stage.sound[:total].to(self._pools.device, non_blocking=True)
-        return list(sound.split(lengths))
+        return list(sound.split(lengths))  # type: ignore[no-untyped-call]
 
     def _copy_plan(
         self,

@@ -6,6 +6,7 @@ change; what a pass is about lies in its input and in the pools' tables.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.attention.paged import PagedAttention, Pools
-from engine.cuda.batch import TOKEN_INTS, Bucket, Inputs, Row, pack, view_inputs
+from engine.cuda.batch import TOKEN_INTS, Inputs, Row, pack, view_inputs
 from engine.cuda.choice import RESULT_FIELDS, Chooser
 from engine.whisper import Whisper
 
@@ -28,12 +29,12 @@ class Done:
     """A moment in a stream that the host can wait for; on a CPU it has always passed."""
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
-        self._event = None if stream is None else torch.cuda.Event()
+        self._event = None if stream is None else torch.cuda.Event()  # type: ignore[no-untyped-call]
         if self._event is not None:
             self._event.record(stream)
 
     def is_over(self) -> bool:
-        return self._event is None or self._event.query()
+        return self._event is None or self._event.query()  # type: ignore[no-untyped-call]
 
     def wait(self) -> None:
         if self._event is not None:
@@ -50,6 +51,7 @@ class Launched:
     """A pass on the device."""
 
     done: Done
+    firsts: list[int]  # the first token of each row
     results: Ints  # (N, RESULT_FIELDS), to be read once it is done, before the next but one starts
     # of each layer with alignment heads, (N, heads, D): overwritten by the next pass
     queries: list[Tensor]
@@ -58,32 +60,33 @@ class Launched:
 
 @dataclass(slots=True)
 class Captured:
-    """What belongs to one bucket."""
+    """What belongs to one size."""
 
-    bucket: Bucket
+    size: int  # tokens
     packed: Tensor  # the input on the device
     inputs: Inputs
-    lanes: list[PagedAttention]
+    attention: PagedAttention
     graph: torch.cuda.CUDAGraph | None = None
     queries: list[Tensor] | None = None
     logits: Tensor | None = None
 
 
 class DecoderGraphs:
-    """Runs decoder passes of any rows, in buckets. Called by one thread."""
+    """Runs decoder passes of any rows. Called by one thread."""
 
     def __init__(
         self,
         model: Whisper,
         pools: Pools,
         chooser: Chooser,
-        buckets: Sequence[Bucket],
+        sizes: Sequence[int],
         *,
         uses_graphs: bool = True,
     ) -> None:
         """Prepare; `capture` must follow.
 
         Args:
+            sizes: numbers of tokens to capture, ascending.
             uses_graphs: False launches every kernel by itself: slow, and the same bits.
         """
         self._model = model
@@ -94,13 +97,10 @@ class DecoderGraphs:
         is_cuda = device.type == "cuda"
         self._is_cuda = is_cuda
         # passes before encodes: they are short, and somebody waits for each
-        self.stream = torch.cuda.Stream(device, priority=-1) if is_cuda else None
-        num_lanes = max(bucket.num_lanes for bucket in buckets)
-        self._lane_streams = [
-            torch.cuda.Stream(device, priority=-1) for _ in range(num_lanes - 1) if is_cuda
-        ]
-        self._captured = {bucket: self._allocate(bucket) for bucket in buckets}
-        most = max(bucket.num_tokens for bucket in buckets)
+        self.stream = torch.cuda.Stream(device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
+        self._sizes = sizes
+        self._captured = {size: self._allocate(size) for size in sizes}
+        most = sizes[-1]
 
         def pinned(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.int32, pin_memory=is_cuda)
@@ -113,33 +113,24 @@ class DecoderGraphs:
         self.num_replays = 0
         self.num_eager = 0
 
-    def _allocate(self, bucket: Bucket) -> Captured:
-        device = self._pools.device
-        packed = torch.zeros(TOKEN_INTS * bucket.num_tokens, dtype=torch.int32, device=device)
+    def _allocate(self, size: int) -> Captured:
+        packed = torch.zeros(TOKEN_INTS * size, dtype=torch.int32, device=self._pools.device)
         inputs = view_inputs(packed)
-        size = bucket.lane_size
-        lanes = []
-        for lane in range(bucket.num_lanes):
-            share = slice(lane * size, (lane + 1) * size)
-            lanes.append(
-                PagedAttention(
-                    self._pools,
-                    max_tokens=size,
-                    tiles=inputs.tiles[share],
-                    positions=self._chooser.positions[share],
-                )
-            )
-        return Captured(bucket, packed, inputs, lanes)
+        positions = self._chooser.positions[:size]
+        attention = PagedAttention(
+            self._pools, max_tokens=size, tiles=inputs.tiles, positions=positions
+        )
+        return Captured(size, packed, inputs, attention)
 
-    def capture(self, report: Callable[[Bucket], None] = lambda bucket: None) -> None:
-        """Compile and capture every bucket, the largest first, whose memory the others share."""
+    def capture(self, report: Callable[[int], None] = lambda size: None) -> None:
+        """Compile and capture every size, the largest first, whose memory the others share."""
         if not (self._is_cuda and self._uses_graphs):
             return
         assert self.stream is not None
         memory = torch.cuda.graph_pool_handle()
         with torch.inference_mode():
-            for bucket in sorted(self._captured, key=lambda b: -b.num_tokens):
-                captured = self._captured[bucket]
+            for size in reversed(self._sizes):
+                captured = self._captured[size]
                 # kernels are compiled, and libraries initialised, outside the capture
                 with torch.cuda.stream(self.stream):
                     self._run(captured)
@@ -148,23 +139,28 @@ class DecoderGraphs:
                 with torch.cuda.graph(graph, pool=memory, stream=self.stream):
                     self._run(captured)
                 captured.graph = graph
-                report(bucket)
+                report(size)
 
-    def launch(
-        self, bucket: Bucket, rows: Sequence[Row], firsts: Sequence[int], tables: Ints | None
-    ) -> Launched:
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of the largest pass."""
+        return self._sizes[-1]
+
+    def launch(self, rows: Sequence[Row], tables: Ints | None) -> Launched:
         """Start a pass; the pass before the last must have been read.
 
         Args:
-            firsts: places of the rows, from `batch.place`.
+            rows: of max_tokens together at most.
             tables: the pools' tables, if they have changed since the last pass.
         """
-        captured = self._captured[bucket]
+        num_tokens = sum(len(row.tokens) for row in rows)
+        size = self._sizes[bisect.bisect_left(self._sizes, num_tokens)]
+        captured = self._captured[size]
         turn = self._turn
         self._turn = (turn + 1) % NUM_IN_FLIGHT
         staged = self._staged[turn][: len(captured.packed)]
-        pack(rows, firsts, bucket, staged.numpy())
-        read = self._read[turn][: bucket.num_tokens]
+        firsts = pack(rows, size, staged.numpy())
+        read = self._read[turn][:size]
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             if tables is not None:
                 self._tables[turn].numpy()[:] = tables
@@ -176,41 +172,19 @@ class DecoderGraphs:
             else:
                 self.num_replays += 1
                 captured.graph.replay()
-            read.copy_(self._chooser.results[: bucket.num_tokens], non_blocking=True)
+            read.copy_(self._chooser.results[:size], non_blocking=True)
             done = Done(self.stream)
         assert captured.queries is not None and captured.logits is not None
-        return Launched(done, read.numpy(), captured.queries, captured.logits)
+        return Launched(done, firsts, read.numpy(), captured.queries, captured.logits)
 
     def _run(self, captured: Captured) -> None:
         """Enqueue all kernels of a pass: what a graph records."""
-        chooser, bucket, inputs = self._chooser, captured.bucket, captured.inputs
+        chooser, inputs, size = self._chooser, captured.inputs, captured.size
         chooser.prepare(inputs)
-        kept: list[list[Tensor]] = [[] for _ in captured.lanes]
-        outputs: list[Tensor | None] = [None] * bucket.num_lanes
-        begun = Done(self.stream)
-        joins = []
-        for lane in reversed(range(bucket.num_lanes)):
-            share = slice(lane * bucket.lane_size, (lane + 1) * bucket.lane_size)
-            stream = self._lane_streams[lane - 1] if lane and self._is_cuda else self.stream
-            if lane:
-                begun.hold(stream)
-            with torch.cuda.stream(stream):
-                outputs[lane] = self._model.decode(
-                    chooser.tokens[share],
-                    chooser.positions[share],
-                    captured.lanes[lane],
-                    kept[lane],
-                )
-                if lane:
-                    joins.append(Done(stream))
-        for join in joins:
-            join.hold(self.stream)
-        x = outputs[0] if len(outputs) == 1 else torch.cat([o for o in outputs if o is not None])
-        assert x is not None
+        captured.queries = []
+        x = self._model.decode(
+            chooser.tokens[:size], chooser.positions[:size], captured.attention, captured.queries
+        )
         captured.logits = self._model.compute_logits(x)
         chooser.choose(inputs, captured.logits)
         chooser.accept(inputs)
-        captured.queries = [
-            layers[0] if len(layers) == 1 else torch.cat(layers)
-            for layers in zip(*kept, strict=True)
-        ]

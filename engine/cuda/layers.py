@@ -7,6 +7,7 @@ residual stream: their running total is a constant, added where the stream is no
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.cuda.kernels.encoder import norm as normalise
@@ -49,6 +50,20 @@ class CudaLayers:
     def logits(self, weight: Tensor) -> Project:
         """Make the projection onto the vocabulary, in float32: bfloat16 would make ties."""
         return lambda x: row_linear(x, weight, VOCABULARY_TILING)
+
+    def convolve(self, convolution: Pair, stride: int) -> Project:
+        """Make a convolution as a product: cuDNN's choice of algorithm depends on the batch."""
+        C, inner, width = convolution.weight.shape
+        weight, bias = convolution.weight.reshape(C, inner * width).t(), convolution.bias
+
+        def run(x: Tensor) -> Tensor:
+            seen = F.pad(x, (1, 1)).unfold(2, width, stride)  # (B, in, F, 3)
+            B, _, num_frames, _ = seen.shape
+            rows = seen.transpose(1, 2).reshape(B * num_frames, inner * width)
+            out = torch._addmm_activation(bias, rows, weight, use_gelu=True)
+            return out.view(B, num_frames, C).transpose(1, 2)
+
+        return run
 
     def _add_shift(self, bias: Tensor) -> None:
         self._shift = bias.float() if self._shift is None else self._shift + bias.float()

@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.api import Samples
 from engine.attention.paged import PagedAttention, Pools
 from engine.counters import Counters
-from engine.cuda.batch import KEEP, Bucket, Row, choose_bucket
+from engine.cuda.batch import KEEP, Row
 from engine.cuda.choice import read_results
 from engine.cuda.encoder import Encoder
 from engine.cuda.graphs import DecoderGraphs, Done, Launched
@@ -73,7 +73,6 @@ class CudaRunner:
         pools: Pools,
         graphs: DecoderGraphs,
         encoder: Encoder,
-        buckets: Rows[Bucket],
         rules: Rules,
         tokenizer: Tokenizer,
         counters: Counters,
@@ -82,7 +81,6 @@ class CudaRunner:
         self._pools = pools
         self._graphs = graphs
         self._encoder = encoder
-        self._buckets = buckets
         self._rules = rules
         self._tokenizer = tokenizer
         self._counters = counters
@@ -161,10 +159,10 @@ class CudaRunner:
             return not sequence.is_stopped
         return not sequence.needs_language  # what it says next depends on the host
 
-    def _start(self, sequences: Rows[Sequence]) -> InFlight | None:
+    def _start(self, sequences: Rows[Sequence]) -> InFlight:
         rows: list[Row] = []
         members: list[tuple[Sequence, Live, Rows[int], int]] = []
-        room = self._buckets[-1].num_tokens
+        room = self._graphs.max_tokens
         for sequence in sequences:
             live = self._live.get(sequence.id) or self._give_slot(sequence)
             row, proposal = self._make_row(sequence, live)
@@ -173,19 +171,11 @@ class CudaRunner:
             room -= len(row.tokens)
             rows.append(row)
             members.append((sequence, live, proposal, row.first_sampled))
-        fit = choose_bucket([len(row.tokens) for row in rows], self._buckets)
-        while fit is None:
-            rows.pop()
-            members.pop()
-            fit = choose_bucket([len(row.tokens) for row in rows], self._buckets)
-        bucket, firsts = fit
-        launched = self._graphs.launch(
-            bucket, rows, firsts, self._tables if self._has_new_tables else None
-        )
+        launched = self._graphs.launch(rows, self._tables if self._has_new_tables else None)
         self._has_new_tables = False
         entries = []
         for row, first, (sequence, live, proposal, first_sampled) in zip(
-            rows, firsts, members, strict=True
+            rows, launched.firsts, members, strict=True
         ):
             live.proposed = len(proposal)
             share = slice(first, first + len(row.tokens))

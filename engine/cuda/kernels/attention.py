@@ -7,9 +7,6 @@ gets the same bits alone as in a draft.
 Pools are (pages, 2, H, page size, D): a head's positions in a page lie together.
 """
 
-# Triton compiles these functions; their arguments are not Python values
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="misc,untyped-decorator"
-
 from __future__ import annotations
 
 import triton

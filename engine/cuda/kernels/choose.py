@@ -5,9 +5,6 @@ that stands, and what the rules know of it. So a pass can start before the host 
 before it.
 """
 
-# Triton compiles these functions; their arguments are not Python values
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="misc,untyped-decorator"
-
 from __future__ import annotations
 
 import triton
@@ -212,7 +209,7 @@ def choose_kernel(
         token = tl.where(peak > top, tl.min(tl.where(noisy == peak, t, V), axis=0), token)
         best = tl.load(line + token) + tl.load(never + token)
 
-    silence = 0.0
+    silence = tl.full([], 0.0, tl.float32)
     if tl.load(probes + row) > 0:
         # of all tokens, without any rule
         raw_peaks = tl.load(scan + 3, mask=is_chunk, other=float("-inf"))

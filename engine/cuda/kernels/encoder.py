@@ -4,32 +4,34 @@ Tokens of all windows lie packed one after another. Each program attends from a 
 of one window to all of that window, so windows neither see nor wait for each other.
 """
 
-# Triton compiles these functions; their arguments are not Python values
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="misc,untyped-decorator"
-
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 EPSILON = 1e-5  # torch.nn.LayerNorm
-QUERY_BLOCK = 128  # queries of one program
+QUERY_BLOCK = 64  # queries of one program
+KEY_BLOCK = 64  # keys that they attend to at once
+LOG2_E = math.log2(math.e)
 BLOCK_FIELDS = 4  # of a query block: its first token, the window's first, length, full positions
 
 
 @triton.jit
 def window_attention_kernel(
     q,
-    k,
-    v,
+    kv,
     out,
     blocks,
     stride,
     stride_out,
     scale,
     log_weight,
+    C: tl.constexpr,
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -42,6 +44,7 @@ def window_attention_kernel(
         begin = tl.load(blocks + block * 4 + 1)
         num_full = tl.load(blocks + block * 4 + 3)
         m = tl.arange(0, BLOCK_M)
+        n = tl.arange(0, BLOCK_N)
         d = tl.arange(0, D)
         tokens = (first + m).to(tl.int64)
         is_token = first + m < begin + length
@@ -51,27 +54,22 @@ def window_attention_kernel(
         highest = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
         mass = tl.zeros((BLOCK_M,), dtype=tl.float32)
         sums = tl.zeros((BLOCK_M, D), dtype=tl.float32)
-        n = tl.arange(0, BLOCK_N)
-        at = (begin + n).to(tl.int64)[:, None] * stride + h * D + d[None, :]
-        k_at, v_at = k + at, v + at
         # whole blocks at full resolution need neither mask nor weight
         plain = num_full // BLOCK_N * BLOCK_N
-        for _ in range(0, plain, BLOCK_N):
-            keys = tl.load(k_at)
-            values = tl.load(v_at)
+        for start in range(0, plain, BLOCK_N):
+            keys = kv.load([begin + start, C + h * D])
             logits = tl.dot(queries, tl.trans(keys))
             higher = tl.maximum(highest, tl.max(logits, axis=1) * scale)
             weights = tl.exp2(logits * scale - higher[:, None])
             shrink = tl.exp2(highest - higher)
             mass = mass * shrink + tl.sum(weights, axis=1)
+            values = kv.load([begin + start, 2 * C + h * D])
             sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
             highest = higher
-            k_at += BLOCK_N * stride
-            v_at += BLOCK_N * stride
         for start in range(plain, length, BLOCK_N):
+            # the last block reaches into the next window, whose keys get no weight
             is_key = start + n < length
-            keys = tl.load(k_at, mask=is_key[:, None], other=0.0)
-            values = tl.load(v_at, mask=is_key[:, None], other=0.0)
+            keys = kv.load([begin + start, C + h * D])
             extra = tl.where(start + n >= num_full, log_weight, 0.0)
             extra = tl.where(is_key, extra, float("-inf"))
             logits = tl.dot(queries, tl.trans(keys)) * scale + extra[None, :]
@@ -79,13 +77,47 @@ def window_attention_kernel(
             weights = tl.exp2(logits - higher[:, None])
             shrink = tl.exp2(highest - higher)
             mass = mass * shrink + tl.sum(weights, axis=1)
+            values = kv.load([begin + start, 2 * C + h * D])
             sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
             highest = higher
-            k_at += BLOCK_N * stride
-            v_at += BLOCK_N * stride
         where = tokens[:, None] * stride_out + h * D + d[None, :]
         result = sums / mass[:, None]
         tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
+
+
+def attend_windows(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: float) -> Tensor:
+    """Attend within windows: (N, H, D) each, views of one (N, 3, H, D), and (N, H, D) back.
+
+    Keys and values come through the tensor memory accelerator: a fifth faster than by pointers.
+
+    Args:
+        blocks: (blocks, BLOCK_FIELDS) int32; unused ones have length 0.
+        log_weight: log2 of what a folded position counts.
+    """
+    N, H, D = q.shape
+    C = H * D
+    # q, k and v lie side by side, so one descriptor reaches all three
+    assert q.stride(0) == 3 * C and k.data_ptr() - q.data_ptr() == C * q.element_size()
+    packed = q.as_strided((N, 3 * C), (3 * C, 1))
+    kv = TensorDescriptor(packed, [N, 3 * C], [3 * C, 1], [KEY_BLOCK, D])
+    out = torch.empty(N, H, D, dtype=q.dtype, device=q.device)
+    window_attention_kernel[(H, len(blocks))](
+        q,
+        kv,
+        out,
+        blocks,
+        q.stride(0),
+        out.stride(0),
+        D**-0.5 * LOG2_E,
+        log_weight,
+        C=C,
+        D=D,
+        BLOCK_M=QUERY_BLOCK,
+        BLOCK_N=KEY_BLOCK,
+        num_warps=4,
+        num_stages=3,
+    )
+    return out
 
 
 @triton.jit

@@ -1,8 +1,5 @@
 """The projection onto the vocabulary: few rows, and logits in float32."""
 
-# Triton compiles these functions; their arguments are not Python values
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="misc,untyped-decorator"
-
 from __future__ import annotations
 
 from dataclasses import dataclass

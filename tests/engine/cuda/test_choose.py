@@ -10,11 +10,9 @@ import torch
 from engine.cuda.batch import (
     KEEP,
     TOKEN_INTS,
-    Bucket,
     Inputs,
     Row,
     pack,
-    place,
     view_inputs,
 )
 from engine.rules import Rules, RuleState, no_speech_probability
@@ -36,9 +34,7 @@ def empty_inputs(num_tokens: int, device: torch.device) -> Inputs:
 def lay_out(inputs: Inputs, rows: list[Row]) -> None:
     N = len(inputs.rows)
     packed = np.zeros(TOKEN_INTS * N, dtype=np.int32)
-    firsts = place([len(row.tokens) for row in rows], Bucket(N))
-    assert firsts is not None
-    pack(rows, firsts, Bucket(N), packed)
+    pack(rows, N, packed)
     for mine, theirs in zip((inputs.rows, inputs.given), view_fields(packed), strict=True):
         mine.copy_(theirs)
 

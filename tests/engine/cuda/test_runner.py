@@ -59,7 +59,7 @@ def build_cuda(
     from engine.cuda.build import Limits, PoolSizes, build_model, build_runner
 
     moved = {name: tensor.to(device, kind) for name, tensor in weights.items()}
-    limits = Limits(6, 128, 3, 2000, FOLD, two_lanes_from=4, uses_graphs=graphs)
+    limits = Limits(6, 128, 3, 2000, FOLD, uses_graphs=graphs)
     rules = build_rules(CONFIG, tokenizer, device=device)
     sizes = PoolSizes(*PAGES)
     model = build_model(CONFIG, moved)
