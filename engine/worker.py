@@ -36,7 +36,7 @@ from engine.wire import (
     pack,
 )
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("engine.worker")  # as `__main__` it is run
 
 READ_BYTES = 2**20
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -63,7 +63,7 @@ class Worker:
                     self._report(Opened(stream, error))
                     return
                 self._streams[stream] = _OpenStream(context)
-                self._start(self._open(stream))
+                self._start(self._open(stream, self._streams[stream]))
             case Decode(request, stream, window):
                 task = asyncio.create_task(self._decode(request, stream, window))
                 self._decodes[request] = task
@@ -96,9 +96,9 @@ class Worker:
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
-    async def _open(self, stream: int) -> None:
+    async def _open(self, stream: int, opened: _OpenStream) -> None:
         try:
-            await self._streams[stream].open()
+            await opened.open()
         except Exception as error:
             self._streams.pop(stream, None)
             self._report(Opened(stream, _carried(error)))
@@ -120,15 +120,19 @@ class Worker:
 
 
 class _OpenStream:
-    """A stream and what closes it."""
+    """A stream and what closes it. Its owner may close it before it is open."""
 
     def __init__(self, context: AbstractAsyncContextManager[Stream]) -> None:
         self._context = context
         self._exit = AsyncExitStack()
         self._stream: Stream | None = None
+        self._is_closed = False
+        self._changing = asyncio.Lock()
 
     async def open(self) -> None:
-        self._stream = await self._exit.enter_async_context(self._context)
+        async with self._changing:
+            if not self._is_closed:
+                self._stream = await self._exit.enter_async_context(self._context)
 
     @property
     def stream(self) -> Stream:
@@ -137,8 +141,9 @@ class _OpenStream:
         return self._stream
 
     async def close(self) -> None:
-        self._stream = None
-        await self._exit.aclose()
+        async with self._changing:
+            self._is_closed, self._stream = True, None
+            await self._exit.aclose()
 
 
 def _carried(error: Exception) -> Exception:

@@ -78,6 +78,25 @@ async def test_a_cancelled_decode_stops_there_and_streams_are_closed(engine: Rem
         await asyncio.sleep(0.05)
 
 
+async def test_streams_that_are_closed_before_they_are_open_leave_nothing(
+    engine: RemoteEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def open_stream() -> None:
+        async with engine.stream(GERMAN):
+            pass
+
+    for _ in range(50):
+        opening = asyncio.create_task(open_stream())
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+    async with engine.stream(GERMAN) as stream:
+        await stream.decode(window())
+    await asyncio.sleep(1.2)  # until it has counted again
+    assert engine.statistics()["streams"] == 0
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_a_killed_process_is_started_anew_and_its_streams_are_lost(
     engine: RemoteEngine,
 ) -> None:

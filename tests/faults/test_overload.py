@@ -1,0 +1,109 @@
+"""Three times as many clients as the machine carries: some are refused, the others served well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.faults.speaker import PACKET_S, PAUSE_S, SENTENCE_S, speech, words_of
+from tests.faults.victim import Victim, victim
+
+NUM_SENTENCES = 3
+
+
+@dataclass
+class Outcome:
+    """What one client of the crowd met."""
+
+    retry_after_s: float | None = None  # where it was refused
+    words: list[str] = field(default_factory=list)
+    final_s: list[float] = field(default_factory=list)  # from the end of a sentence to its text
+    num_partials: int = 0
+
+
+async def _visit(service: Victim) -> Outcome:
+    outcome, audio = Outcome(), speech(NUM_SENTENCES)
+    try:
+        socket = await connect(f"{service.ws}/v1/stream", compression=None, open_timeout=10)
+    except InvalidStatus as error:
+        assert error.response.status_code == 503
+        assert json.loads(error.response.body)["error"]["code"] == "busy"
+        outcome.retry_after_s = float(error.response.headers["Retry-After"])
+        return outcome
+    async with socket:
+        await socket.send('{"type":"start","language":"en"}')
+        start = time.monotonic()
+
+        async def send() -> None:
+            size = int(PACKET_S * 32_000)
+            for index, first in enumerate(range(0, len(audio), size)):
+                await asyncio.sleep(start + index * PACKET_S - time.monotonic())
+                await socket.send(audio[first : first + size])
+            await socket.send('{"type":"end"}')
+
+        sending = asyncio.create_task(send())
+        async for text in _messages(socket):
+            message = json.loads(text)
+            if message["type"] == "error":
+                # the last place was taken between its handshake and its start
+                assert message["code"] == "busy"
+                outcome.retry_after_s = message["retry_after_s"]
+            if message["type"] == "partial":
+                outcome.num_partials += 1
+            if message["type"] == "final":
+                outcome.words += message["text"].split()
+                number = len(outcome.final_s)
+                spoken_s = number * (SENTENCE_S + PAUSE_S) + SENTENCE_S
+                outcome.final_s.append(time.monotonic() - start - spoken_s)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+    assert (socket.close_code == 1013) is (outcome.retry_after_s is not None)
+    return outcome
+
+
+async def _messages(socket: ClientConnection) -> AsyncIterator[str | bytes]:
+    with contextlib.suppress(ConnectionClosed):
+        async for text in socket:
+            yield text
+
+
+def _p95(values: list[float]) -> float:
+    return sorted(values)[int(0.95 * (len(values) - 1))]
+
+
+async def test_a_crowd_is_refused_cleanly_and_who_is_in_waits_no_longer_for_finals() -> None:
+    # one window at a time, each in 80 ms: about 18 sessions at a window in 1.5 s
+    async with victim("--cost-s=0.08", "--width=1") as service:
+        limit = int((await service.metrics())["wordwire_session_limit"])
+        assert 8 <= limit <= 20
+        alone = await _visit(service)
+        crowd = await asyncio.gather(*(_visit(service) for _ in range(3 * limit)))
+        admitted = [each for each in crowd if each.retry_after_s is None]
+        refused = [each for each in crowd if each.retry_after_s is not None]
+        assert len(admitted) == limit and len(refused) == 2 * limit
+        assert all(each.retry_after_s for each in refused)
+        for each in admitted:
+            assert each.words == words_of(NUM_SENTENCES)
+        crowded = _p95([delay for each in admitted for delay in each.final_s])
+        unloaded = _p95(alone.final_s)
+        assert crowded < 2 * unloaded, (crowded, unloaded)
+        # what gave way are the partials
+        partials = sum(each.num_partials for each in admitted) / len(admitted)
+        assert partials < alone.num_partials
+
+
+async def test_late_finals_lower_the_limit_for_those_who_come_next() -> None:
+    # far too slow for the eight that are let in without a measurement
+    options = ("--cost-s=0.5", "--width=1", "--no-calibrate", "--max-sessions=8")
+    async with victim(*options, "--final-target-s=0.7") as service:
+        crowd = await asyncio.gather(*(_visit(service) for _ in range(8)))
+        for each in crowd:
+            assert each.words == words_of(NUM_SENTENCES)
+        assert (await service.metrics())["wordwire_session_limit"] < 8
