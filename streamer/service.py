@@ -323,7 +323,8 @@ class Service:
             self._engine = engine
             self._metered = MeteredEngine(engine, self.metrics, self._note_final)
             self.metrics.watch_engine(engine)
-            logger.info("ready: %s, for %d sessions", engine.info, self.capacity.limit)
+            info, limit = engine.info, self.capacity.limit
+            logger.info("ready: %s, %s, %s; %d sessions", info.name, info.device, info.dtype, limit)
         self._settled.set()
 
 
