@@ -62,6 +62,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="base")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--windows", type=int, default=1000, help="at least so many")
     arguments = parser.parse_args()
     streams: list[list[Window]] = []
@@ -69,7 +70,9 @@ async def main() -> None:
     for recording in sorted(recordings, key=lambda r: r.name):
         if sum(map(len, streams)) < arguments.windows:
             streams.append(list(grow(recording.read(LIMIT_S))))
-    engine = load_engine(EngineConfig(model=arguments.model, dtype=arguments.dtype))
+    engine = load_engine(
+        EngineConfig(model=arguments.model, dtype=arguments.dtype, num_threads=arguments.threads)
+    )
     try:
         plain = await decode(engine, streams, has_drafts=False)
         before = dataclasses.replace(engine.counters)

@@ -123,6 +123,7 @@ async def compare_tails(arguments: argparse.Namespace) -> None:
                     dtype=arguments.dtype,
                     encoder_tail=tail(name),
                     tail_margin_s=margin,
+                    num_threads=arguments.threads,
                 )
             )
             try:
@@ -218,6 +219,7 @@ def main() -> None:
     parser.add_argument("--margins", nargs="+", type=float, default=[1.0])
     parser.add_argument("--every", type=int, default=2, help="take every n-th recording")
     parser.add_argument("--figure", help="draw time against seconds into this PNG instead")
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     asyncio.run(draw(arguments) if arguments.figure else compare_tails(arguments))

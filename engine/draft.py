@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SEARCH = 16  # tokens looked ahead for a token that the draft did not expect
-UNSURE = 6  # tokens proposed where the draft has just lost its place
+UNSURE = 3  # tokens proposed where the draft has just lost its place: more are mostly wrong
 
 
 class Draft:

@@ -25,6 +25,8 @@ CROSS_PAGE = 50  # positions, 1 s of sound: 30 pages hold a whole window exactly
 # unless the configuration says otherwise; what a GPU has room for is found out at the start
 CPU_BATCH, CUDA_BATCH = 32, 256
 CPU_ENCODE_BATCH, CUDA_ENCODE_BATCH = 8, 32
+# a CPU encodes no faster in larger calls, so one window should not wait for another
+CPU_ENCODE_POSITIONS = 400
 CUDA_ENCODE_POSITIONS = 12_288  # in one call: 8 whole windows, or some 35 folded ones
 
 
@@ -98,7 +100,7 @@ def build_plain_parts(plan: Plan) -> Parts:
         cross_pool,
         max_batch,
         config.max_encode_batch or CPU_ENCODE_BATCH,
-        plan.model.max_source_positions,
+        CPU_ENCODE_POSITIONS if device.type == "cpu" else plan.model.max_source_positions,
     )
 
 
