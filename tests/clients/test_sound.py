@@ -63,10 +63,31 @@ def test_stereo_is_mixed_or_kept_apart(tmp_path: Path) -> None:
     soundfile.write(path, stereo, RATE, subtype="FLOAT")
     _, channels, mixed = _read(path)
     assert channels == 1
-    np.testing.assert_allclose(mixed[:, 0], stereo.mean(axis=1), atol=1e-4)
+    # two tones in turn of the same power: each at half of it
+    np.testing.assert_allclose(mixed[:, 0], stereo.sum(axis=1) / np.sqrt(2), atol=1e-3)
     _, channels, apart = _read(path, split=True)
     assert channels == 2
     np.testing.assert_allclose(apart, stereo, atol=1e-4)
+
+
+@pytest.mark.parametrize("gains", [(0, 1), (1, -1), (1, 1), (1, 0, 0, 0, 0, 0, 0, 0)])
+def test_a_voice_is_as_loud_in_the_mix_as_in_its_channel(
+    tmp_path: Path, gains: tuple[int, ...]
+) -> None:
+    path = tmp_path / "channels.wav"
+    voice = _tone()
+    soundfile.write(path, voice * np.array(gains), RATE, subtype="FLOAT")
+    _, channels, mixed = _read(path)
+    assert channels == 1
+    assert np.sqrt(np.mean(mixed**2)) == pytest.approx(np.sqrt(np.mean(voice**2)), rel=0.02)
+
+
+def test_what_is_no_number_becomes_silence(tmp_path: Path) -> None:
+    path = tmp_path / "odd.wav"
+    samples = np.zeros(RATE, np.float32)
+    samples[[5, 6, 7]] = np.nan, np.inf, -np.inf
+    soundfile.write(path, samples, RATE, subtype="FLOAT")
+    assert not np.any(_read(path)[2])
 
 
 def test_the_duration_is_known_before_reading(tmp_path: Path) -> None:
