@@ -31,6 +31,22 @@ function enter(next, status = "") {
   for (const button of document.querySelectorAll("[data-format]")) button.disabled = !hasText;
   find("clear").disabled = !hasText || next !== "idle";
   clearInterval(countdown);
+  keepAwake();
+}
+
+let awake;
+
+/** Keep the screen on while there are captions to read; not every browser can. */
+async function keepAwake() {
+  const wanted = state === "live" || state === "reconnecting" || state === "ending";
+  if (!wanted) {
+    awake?.release();
+    awake = undefined;
+  } else if (!awake && document.visibilityState === "visible") {
+    awake = await navigator.wakeLock?.request("screen").catch(() => undefined);
+    // the browser takes it back when the page is hidden
+    awake?.addEventListener("release", () => (awake = undefined));
+  }
 }
 
 function notice(text) {
@@ -190,10 +206,13 @@ for (const button of document.querySelectorAll("[data-format]")) {
 find("smaller").addEventListener("click", () => resize(1 / 1.15));
 find("larger").addEventListener("click", () => resize(1.15));
 find("language").addEventListener("change", (event) => localStorage.setItem("language", event.target.value));
+document.addEventListener("visibilitychange", keepAwake);
 window.addEventListener("beforeunload", (event) => {
   if (state === "live" || state === "reconnecting" || state === "ending") event.preventDefault();
 });
 
+// a key in the address has done its work: the server has set a cookie
+if (location.search) history.replaceState(null, "", location.pathname);
 resize(1);
 enter("idle");
 describe();

@@ -222,6 +222,19 @@ async def test_close_codes_decide_whether_the_page_comes_back(microphone: list[s
 
 
 @pytest.mark.browser
+async def test_a_key_in_the_address_opens_the_page_and_its_socket(microphone: list[str]) -> None:
+    config = ServerConfig(port=0, drain_timeout_s=2.0, api_keys=("open-sesame-1234",))
+    async with running(config=config) as service, _browser(*microphone) as page:
+        await page.goto(f"{service.http}/?key=open-sesame-1234")
+        await page.wait_for_selector("#language option[value=de]", state="attached")
+        assert "key" not in page.url  # where others might read it
+        await page.click("#start")
+        await _state(page, "live")
+        await page.reload()
+        await page.wait_for_selector("#language option[value=de]", state="attached")
+
+
+@pytest.mark.browser
 async def test_the_page_works_under_a_path_of_a_proxy(microphone: list[str]) -> None:
     config = ServerConfig(port=0, drain_timeout_s=2.0)
     async with _running_under("/stt", config) as port, _browser(*microphone) as page:
