@@ -14,43 +14,59 @@ from streamer.buffer import AudioBuffer
 KEPT = 2  # settled words kept inside a window that starts within a sentence, to find the seam by
 SLACK = 1_600  # 0.1 s: word times are no better
 GRAIN = 320  # 20 ms: the stretch whose energy is compared
+GAP = 6_400  # 0.4 s between two words is as good as the end of a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
     """A gap between two words."""
 
-    num_words: int  # settled words before it
+    num_words: int  # before it
     start: int  # where the gap may begin
     end: int  # where it may end
 
 
+def first_edge(words: Sequence[Word], position: int) -> Edge | None:
+    """Find the first edge between sentences behind a position; None if there is none."""
+    for index in range(1, len(words)):
+        if words[index].start >= position and _is_apart(words[index - 1], words[index]):
+            return _edge(words[index - 1], words[index], index)
+    return None
+
+
 def best_edge(
-    anchors: Sequence[Word], volatile: Sequence[Word], *, is_sentence_wanted: bool
+    anchors: Sequence[Word], volatile: Sequence[Word], position: int, *, is_sentence_wanted: bool
 ) -> Edge | None:
     """Choose the edge behind a settled word at which to begin the next window.
 
-    The end of the last settled sentence is best: nothing before it helps with what follows. Within
-    a sentence the widest gap is taken, and KEPT settled words stay behind it.
+    An edge between sentences is best: the first behind `position`, so that some context remains, or
+    else the last before it. Within a sentence the widest gap is taken, and KEPT settled words stay
+    behind it.
 
     Args:
         anchors: settled words of the window.
         volatile: the words after them.
-        is_sentence_wanted: only take the end of a sentence.
+        position: samples from the start of the stream.
+        is_sentence_wanted: only take an edge between sentences.
     """
-    if not anchors:
-        return None
-    following = [*anchors[1:], *volatile[:1]]
-    for index in range(len(following) - 1, -1, -1):
-        if is_sentence_end(anchors[index]):
-            return _edge(anchors[index], following[index], index + 1)
+    words = [*anchors, *volatile[:1]]
+    edge = first_edge(words, position)
+    if edge is not None:
+        return edge
+    for index in range(len(words) - 1, 0, -1):
+        if _is_apart(words[index - 1], words[index]):
+            return _edge(words[index - 1], words[index], index)
     if is_sentence_wanted:
         return None
-    candidates = range(max(0, len(anchors) - KEPT) // 2, len(anchors) - KEPT)
+    candidates = range(max(1, (len(anchors) - KEPT) // 2), len(anchors) - KEPT + 1)
     if not candidates:
         return None
-    best = max(candidates, key=lambda i: (following[i].start - anchors[i].end, i))
-    return _edge(anchors[best], following[best], best + 1)
+    best = max(candidates, key=lambda i: (words[i].start - words[i - 1].end, i))
+    return _edge(words[best - 1], words[best], best)
+
+
+def _is_apart(before: Word, after: Word) -> bool:
+    return is_sentence_end(before) or after.start - before.end >= GAP
 
 
 def _edge(before: Word, after: Word, num_words: int) -> Edge:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
 from streamer.agreement import is_sentence_end, words_of
 from streamer.buffer import AudioBuffer
-from streamer.edge import best_edge, quietest
+from streamer.edge import best_edge, first_edge, quietest
 from streamer.judgement import doubt
 from streamer.settings import Endpointing, SessionSettings
 from streamer.transcript import PATIENCE, Transcript, join
 
-SLIDE = 8 * SAMPLE_RATE  # a window longer than this slides to a settled sentence end
+CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
+CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more
+SLIDE = 10 * SAMPLE_RATE  # a window longer than this slides to a settled sentence end
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
 CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
@@ -51,6 +53,11 @@ class OpenSegment:
     def start(self) -> int:
         return self.transcript.start
 
+    @property
+    def end(self) -> int:
+        """End of its newest marked window."""
+        return self.heard.hypothesis.end if self.heard is not None else self.window_start
+
     def hear(self, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool) -> None:
         """Take the text of a marked window."""
         reason = doubt(hypothesis)
@@ -69,11 +76,33 @@ class OpenSegment:
         """Tell whether the newest marked window is the one that ends here."""
         return self.heard is not None and self.heard.hypothesis.end == end
 
-    def resume(self, start: int) -> None:
+    def resume(self, start: int, buffer: AudioBuffer) -> None:
         """Begin a new window after a rest."""
-        self.window_start = start
-        self.transcript.slide(len(self.transcript.anchors))
+        self.window_start, num_left_out = self._find_context(start, buffer)
+        self.transcript.slide(num_left_out)
         self.heard = None
+
+    def follow(self, before: OpenSegment, buffer: AudioBuffer) -> None:
+        """Begin the first window with the last words of the segment before."""
+        self.window_start, num_left_out = before._find_context(self.start, buffer)
+        context = before.transcript.anchors[num_left_out:]
+        self.transcript = Transcript(self.start, self.transcript.patience, context)
+
+    def _find_context(self, start: int, buffer: AudioBuffer) -> tuple[int, int]:
+        """Find where a window for speech that starts at `start` may begin in this segment's last.
+
+        Returns:
+            The window's start, and how many of the anchors lie before it.
+        """
+        words = self.transcript.anchors
+        if not words or start - self.end > CONTEXT_GAP:
+            return start, len(words)
+        if buffer.start <= self.window_start and start - self.window_start <= CONTEXT:
+            return self.window_start, 0
+        edge = first_edge(words, start - CONTEXT)
+        if edge is None:
+            return start, len(words)
+        return quietest(buffer, edge.start, edge.end), edge.num_words
 
     def must_slide(self, end: int) -> bool:
         """Tell whether the window or the segment gets too long unless words settle here."""
@@ -95,6 +124,7 @@ class OpenSegment:
         edge = best_edge(
             self.transcript.anchors,
             self.transcript.volatile,
+            end - CONTEXT,
             is_sentence_wanted=length < SLIDE_HARD,
         )
         if edge is not None:

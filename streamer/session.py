@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from typing import TypeGuard
 
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
 from streamer.buffer import AudioBuffer
 from streamer.events import Event, Final, Partial, SpeechEnded, SpeechStarted
-from streamer.open_segment import OpenSegment
+from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment
 from streamer.segment import Checkpoint, Closed, Mark, Opened, Rested, Resumed, Segmenter
 from streamer.settings import Endpointing, SessionSettings
-from streamer.speech import SpeechDetector
-from streamer.transcript import join
+from streamer.speech import FRAME, SpeechDetector
+from streamer.transcript import fit, join
 
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
+URGENT_S = 0.3  # a text that may be final overtakes what is in flight when it is overdue by more
 LATE_S = 1.0  # a checkpoint overdue by more is skipped if another one waits
 STALL_S = 1.0  # sound that stays away this much longer than a packet ends the segment
-LOOKBACK = 2 * SAMPLE_RATE + SAMPLE_RATE // 2  # kept while nobody speaks: the longest pre-roll
+LOOKBACK = 10 * FRAME  # kept while nobody speaks, besides the pre-roll: until an onset is noticed
 
 
 class Session:
@@ -40,6 +42,7 @@ class Session:
         self._events: list[Event] = []
         self._num_closed = 0  # segments
         self._segment: OpenSegment | None = None  # the open one
+        self._last: OpenSegment | None = None  # closed a moment ago: context for the next
         self._decoded_end = 0  # of the newest window decoded
         self._in_flight: Mark | Window | None = None  # what is being decoded: a mark or a refresh
         self._language: str | None = None  # detected, and kept for the stream
@@ -172,6 +175,32 @@ class Session:
         """Forget the window in flight: its stream was lost. The next one covers its sound."""
         self._in_flight = None
 
+    def overtake(self, now: float) -> bool:
+        """Give up the window in flight where it holds up a text that is to be final.
+
+        Under load a window waits for its turn. Who stopped to speak must not wait for two turns.
+
+        Returns:
+            Whether it is given up; its hypothesis is not wanted any more.
+        """
+        flying, segment = self._in_flight, self._segment
+        if segment is None or not _is_passing(flying) or not self._is_urgent(now):
+            return False
+        if isinstance(flying, Checkpoint) and segment.must_slide(flying.end):
+            return False
+        self._in_flight = None
+        while _is_passing(mark := self._marks[0]) and not segment.must_slide(mark.end):
+            self._marks.popleft()
+        return True
+
+    def _is_urgent(self, now: float) -> bool:
+        for mark in self._marks:
+            if isinstance(mark, Rested | Closed) or (
+                isinstance(mark, Checkpoint) and mark.is_pause
+            ):
+                return now - self._lead_s - mark.end / SAMPLE_RATE > URGENT_S
+        return False
+
     def receive_hypothesis(self, hypothesis: Hypothesis, now: float) -> None:
         """Take the text of the window in flight."""
         mark, self._in_flight = self._in_flight, None
@@ -216,7 +245,7 @@ class Session:
                     return
                 case Resumed(start):
                     assert segment is not None
-                    segment.resume(start)
+                    segment.resume(start, self._buffer)
                     self._decoded_end = max(self._decoded_end, start)
                 case Rested(end):
                     assert segment is not None
@@ -231,22 +260,35 @@ class Session:
                     lag = self._buffer.end - end
                     self._events.append(SpeechEnded(self._channel, segment.number, speech_end, lag))
                     self._finish(segment, end, is_endpoint=True)
-                    self._segment = None
+                    self._last, self._segment = segment, None
             self._marks.popleft()
         if self._segment is None and not self._marks:
-            self._buffer.drop_before(self._buffer.end - LOOKBACK)
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop what the next segment will not need, while none is open."""
+        keep = self._buffer.end - self._segmenter.settings.pre_roll - LOOKBACK
+        if self._last is not None and keep - self._last.end > CONTEXT_GAP:
+            self._last = None
+        if self._last is not None:
+            keep = min(keep, self._last.end - CONTEXT)
+        self._buffer.drop_before(keep)
 
     def _open(self, start: int) -> OpenSegment:
+        before = self._settings
         self._settings = self._next_settings
         self._decoded_end = max(self._decoded_end, start)
-        return OpenSegment(self._num_closed, start, self._settings)
+        segment = OpenSegment(self._num_closed, start, self._settings)
+        if self._last is not None and before.stream_options == self._settings.stream_options:
+            segment.follow(self._last, self._buffer)
+        return segment
 
     def _started(self, segment: OpenSegment) -> None:
         lag = self._buffer.end - segment.start
         self._events.append(SpeechStarted(self._channel, segment.number, segment.start, lag))
 
     def _finish(self, segment: OpenSegment, end: int, *, is_endpoint: bool) -> None:
-        words = tuple(segment.transcript.settled)
+        words = fit(segment.transcript.settled, segment.start, end)
         heard = segment.heard
         hypothesis = heard.hypothesis if heard else None
         reason = None if words else (heard.reason if heard else None) or "no_speech"
@@ -342,3 +384,8 @@ class Session:
     @property
     def _is_manual(self) -> bool:
         return self._settings.endpointing is Endpointing.MANUAL
+
+
+def _is_passing(flying: Mark | Window | None) -> TypeGuard[Checkpoint | Window]:
+    """Tell whether a window only shows what is being said, and settles nothing that must be."""
+    return isinstance(flying, Window) or (isinstance(flying, Checkpoint) and not flying.is_pause)

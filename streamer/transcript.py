@@ -23,6 +23,7 @@ class Patience:
     margin: int  # samples between the word's end and the end of the newest window
 
 
+SHORTEST = 320  # 20 ms, of a word
 SURE = 0.8  # probability from which the model is sure of a word
 # A volatile word that ends within EDGE of the window's end, or is less likely than LIKELY, is shown
 # only once a second hypothesis has it. Of the shown words 8 % change then, instead of 23 %.
@@ -143,6 +144,23 @@ class Transcript:
         self._before = self._before[count:]
         self.volatile = self.volatile[count:]
         self._tails = [tail[count:] for tail in self._tails]
+
+
+def fit(words: Sequence[Word], start: int, end: int) -> tuple[Word, ...]:
+    """Move word times into a segment: in order, each at least SHORTEST long, none overlapping.
+
+    Alignment knows a word's place to a tenth of a second, so it may reach over a segment's edge.
+    """
+    fitted: list[Word] = []
+    room = end - start
+    shortest = min(SHORTEST, room // max(1, len(words)))
+    for index, word in enumerate(words):
+        num_left = len(words) - index
+        first = max(start, min(word.start, end - num_left * shortest))
+        last = max(first + shortest, min(word.end, end - (num_left - 1) * shortest))
+        fitted.append(Word(word.text, first, last, word.probability))
+        start = last
+    return tuple(fitted)
 
 
 def join(words: Sequence[Word]) -> str:
