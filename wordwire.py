@@ -152,8 +152,9 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _wyoming(arguments: argparse.Namespace) -> int:
     from engine.api import EngineError
     from engine.models import ModelError
-    from streamer import logs, options, wyoming
+    from streamer import logs, options
     from streamer.access import KeyFileError
+    from streamer.wyoming import server as wyoming
 
     if not hasattr(arguments, "port"):
         arguments.port = wyoming.DEFAULT_PORT

@@ -15,11 +15,11 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from engine.api import EngineBusy, InvalidRequest, ModelInfo
-from streamer import deepgram_messages as messages
 from streamer import protocol
 from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
 from streamer.container import AudioError
-from streamer.deepgram_http import (
+from streamer.deepgram import messages
+from streamer.deepgram.http import (
     PATH,
     check_language,
     error_response,
@@ -27,9 +27,9 @@ from streamer.deepgram_http import (
     refused,
     timestamp,
 )
-from streamer.deepgram_input import DeepgramInput
-from streamer.deepgram_options import ListenOptions, parse_hotwords, parse_options
-from streamer.deepgram_results import ResultsWriter
+from streamer.deepgram.input import DeepgramInput
+from streamer.deepgram.options import ListenOptions, parse_hotwords, parse_options
+from streamer.deepgram.results import ResultsWriter
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError
 from streamer.service import Service

@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 from engine.api import EngineBusy, InvalidRequest
 from streamer.connection import race
 from streamer.container import AudioError, RawFormat
-from streamer.deepgram_http import (
+from streamer.deepgram.http import (
     PATH,
     check_language,
     error_response,
@@ -28,9 +28,9 @@ from streamer.deepgram_http import (
     refused,
     timestamp,
 )
-from streamer.deepgram_messages import describe_model
-from streamer.deepgram_options import ListenOptions, parse_options
-from streamer.deepgram_response import Transcript, write_response
+from streamer.deepgram.messages import describe_model
+from streamer.deepgram.options import ListenOptions, parse_options
+from streamer.deepgram.response import Transcript, write_response
 from streamer.protocol import ProtocolError
 from streamer.recording import Recording
 from streamer.service import Service

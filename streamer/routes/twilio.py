@@ -15,16 +15,16 @@ from starlette.websockets import WebSocket
 
 from engine.api import EngineError, Task
 from streamer import protocol
-from streamer import twilio_messages as twilio
 from streamer.audio import AudioFormat
-from streamer.call import CallLog, CallLogs
 from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race, refuse
-from streamer.jitter import ChunkOrder
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError
 from streamer.service import Service
 from streamer.settings import Delay, SessionSettings
-from streamer.webhook import Webhook
+from streamer.twilio import messages as twilio
+from streamer.twilio.call import CallLog, CallLogs
+from streamer.twilio.jitter import ChunkOrder
+from streamer.twilio.webhook import Webhook
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from streamer.connection import Connection, Disconnected, MessageTooBig, SlowRea
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError
 from streamer.service import RETRY_AFTER_S, Service
-from streamer.whisperlive_messages import (
+from streamer.whisperlive.messages import (
     BACKEND,
     END_OF_AUDIO,
     Hello,

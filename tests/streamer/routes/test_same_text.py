@@ -24,7 +24,7 @@ from test_whisperlive import client_path  # noqa: F401  (a fixture)
 from clients import call, telephone
 from engine.api import Engine, Samples
 from streamer.config import ServerConfig
-from streamer.wyoming import serve as serve_wyoming
+from streamer.wyoming.server import serve as serve_wyoming
 
 deepgram = pytest.importorskip("deepgram")
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 
 from engine.api import Hypothesis, ModelInfo, Segment, Word
-from streamer.deepgram_messages import describe_model
-from streamer.deepgram_options import parse_options
-from streamer.deepgram_response import Transcript, write_response
+from streamer.deepgram.messages import describe_model
+from streamer.deepgram.options import parse_options
+from streamer.deepgram.response import Transcript, write_response
 
 S = 16_000
 MODEL = describe_model("r1", ModelInfo("base", ("en",), "cpu", "float32"))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from engine.api import ModelInfo, Word
 from streamer import events
-from streamer.deepgram_messages import Results, describe_model, encode
-from streamer.deepgram_options import parse_options
-from streamer.deepgram_results import ResultsWriter
+from streamer.deepgram.messages import Results, describe_model, encode
+from streamer.deepgram.options import parse_options
+from streamer.deepgram.results import ResultsWriter
 
 S = 16_000
 MODEL = ModelInfo("base", ("en",), "cpu", "float32")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from engine.api import Word
-from streamer.deepgram_messages import Alternative, ResultWord
+from streamer.deepgram.messages import Alternative, ResultWord
 from streamer.protocol import seconds
 
 # written without spaces, so that a piece without a leading space is a word of its own

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streamer import webhook
-from streamer.webhook import MAX_WAITING, Webhook
+from streamer.twilio import webhook
+from streamer.twilio.webhook import MAX_WAITING, Webhook
 
 
 class Receiver:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from engine.api import ModelInfo
-from streamer import deepgram_messages as messages
+from streamer.deepgram import messages
 
 
 def test_fields_without_a_value_are_left_out() -> None:

@@ -6,8 +6,8 @@ from http import HTTPStatus
 import pytest
 
 from engine.api import ModelInfo
-from streamer.deepgram_http import check_language, error_response, refused, timestamp
-from streamer.deepgram_options import parse_options
+from streamer.deepgram.http import check_language, error_response, refused, timestamp
+from streamer.deepgram.options import parse_options
 from streamer.protocol import ProtocolError
 from streamer.service import Refusal
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamer import twilio_messages as twilio
 from streamer.protocol import ProtocolError
+from streamer.twilio import messages as twilio
 
 
 def start(**body: Any) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.jitter import MAX_GAP_S, MAX_WAIT, ChunkOrder
+from streamer.twilio.jitter import MAX_GAP_S, MAX_WAIT, ChunkOrder
 
 SILENCE = b"\xff"
 

@@ -18,7 +18,7 @@ from documented_example import example_of, run_python
 from running_service import CountingEngine, babble, pcm16, quiet
 
 from streamer.config import ServerConfig
-from streamer.wyoming import serve
+from streamer.wyoming.server import serve
 
 # the package uses the standard library's audioop, which says that it will go
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from engine.api import Word
-from streamer.deepgram_text import (
+from streamer.deepgram.text import (
     confidence_of,
     join_pieces,
     spread,

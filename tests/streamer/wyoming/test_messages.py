@@ -7,7 +7,7 @@ import pytest
 from engine.api import ModelInfo
 from streamer.audio import AudioFormat
 from streamer.protocol import ProtocolError
-from streamer.wyoming_messages import Audio, Transcribe, WyomingEvent, describe, encode
+from streamer.wyoming.messages import Audio, Transcribe, WyomingEvent, describe, encode
 
 
 def test_lengths_stand_before_what_they_measure() -> None:

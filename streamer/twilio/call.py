@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 
 from streamer import events, protocol
-from streamer.twilio_messages import Start
+from streamer.twilio.messages import Start
 
 MAX_LOG = 20_000  # messages of one call: a day of talk
 

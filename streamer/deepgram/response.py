@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.api import Hypothesis, Word
-from streamer.deepgram_messages import (
+from streamer.deepgram.messages import (
     Alternative,
     ModelInfo,
     ResultMetadata,
@@ -15,8 +15,8 @@ from streamer.deepgram_messages import (
     plain,
     warn,
 )
-from streamer.deepgram_options import ListenOptions
-from streamer.deepgram_text import confidence_of, write_alternative
+from streamer.deepgram.options import ListenOptions
+from streamer.deepgram.text import confidence_of, write_alternative
 from streamer.openai_format import Collector
 from streamer.protocol import seconds
 

@@ -9,8 +9,8 @@ import soundfile
 from engine.api import Samples
 from streamer.audio import AudioFormat
 from streamer.container import AudioError
-from streamer.deepgram_input import DeepgramInput
-from streamer.deepgram_options import parse_options
+from streamer.deepgram.input import DeepgramInput
+from streamer.deepgram.options import parse_options
 
 LEFT = (0.5 * np.sin(np.arange(16_000) * 0.2)).astype(np.float32)
 RIGHT = (0.5 * np.sin(np.arange(16_000) * 0.05)).astype(np.float32)

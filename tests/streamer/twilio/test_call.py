@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from streamer import events
-from streamer.call import MAX_LOG, CallLog, CallLogs
-from streamer.twilio_messages import Start
+from streamer.twilio.call import MAX_LOG, CallLog, CallLogs
+from streamer.twilio.messages import Start
 
 S = 16_000
 

@@ -9,7 +9,7 @@ from engine.api import Task, Word
 from streamer import events
 from streamer.audio import AudioFormat
 from streamer.protocol import ProtocolError
-from streamer.whisperlive_messages import Hello, SegmentsWriter, parse_hello
+from streamer.whisperlive.messages import Hello, SegmentsWriter, parse_hello
 
 S = 16_000
 

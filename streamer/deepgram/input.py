@@ -16,9 +16,9 @@ import numpy as np
 from engine.api import SAMPLE_RATE, Samples
 from streamer.audio import AudioDecoder, AudioFormat
 from streamer.container import ContainerDecoder
-from streamer.deepgram_options import ListenOptions
+from streamer.deepgram.options import ListenOptions
+from streamer.deepgram.opus import OpusDecoder
 from streamer.mixer import Mixer
-from streamer.opus import OpusDecoder
 
 
 class DeepgramInput:

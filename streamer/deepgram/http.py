@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 from engine.api import ModelInfo
-from streamer.deepgram_options import ListenOptions
+from streamer.deepgram.options import ListenOptions
 from streamer.protocol import ProtocolError
 from streamer.service import Refusal
 

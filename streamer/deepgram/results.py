@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from engine.api import SAMPLE_RATE, Word
 from streamer import events
-from streamer.deepgram_messages import (
+from streamer.deepgram.messages import (
     Alternative,
     Message,
     ResultChannel,
@@ -20,8 +20,8 @@ from streamer.deepgram_messages import (
     SpeechStarted,
     UtteranceEnd,
 )
-from streamer.deepgram_options import ListenOptions
-from streamer.deepgram_text import confidence_of, spread, write_alternative
+from streamer.deepgram.options import ListenOptions
+from streamer.deepgram.text import confidence_of, spread, write_alternative
 from streamer.protocol import seconds
 
 

@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pytest
 
 from engine.api import Samples
-from streamer.opus import OPUS_RATE, OpusDecoder
+from streamer.deepgram.opus import OPUS_RATE, OpusDecoder
 
 FRAME = 960  # samples of 20 ms
 

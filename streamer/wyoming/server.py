@@ -19,7 +19,7 @@ from streamer.live import LiveSession
 from streamer.protocol import ProtocolError, parse_object
 from streamer.seam import follow
 from streamer.service import Service
-from streamer.wyoming_messages import Audio, Transcribe, WyomingEvent, describe, encode
+from streamer.wyoming.messages import Audio, Transcribe, WyomingEvent, describe, encode
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from streamer.audio import AudioFormat
-from streamer.deepgram_options import MIN_ENDPOINT_MS, parse_language, parse_options
+from streamer.deepgram.options import MIN_ENDPOINT_MS, parse_language, parse_options
 from streamer.protocol import ProtocolError
 
 

@@ -1,0 +1,1 @@
+"""WhisperLive's messages."""
