@@ -36,11 +36,14 @@ def words_of(hypothesis: Hypothesis) -> list[Word]:
     """
     words: list[Word] = []
     for segment in hypothesis.segments:
-        words += segment.words or _divide(segment)
+        words += words_in(segment)
     return [word for word in words if word.text.strip()]
 
 
-def _divide(segment: Segment) -> list[Word]:
+def words_in(segment: Segment) -> Sequence[Word]:
+    """List the words of a segment; see `words_of`."""
+    if segment.words:
+        return segment.words
     texts = split(segment.text)
     length = sum(map(len, texts))
     words, position = [], 0

@@ -5,12 +5,17 @@ Several signals together, never a list of phrases.
 
 from __future__ import annotations
 
-from engine.api import Hypothesis
+from collections.abc import Sequence
+
+from engine.api import Hypothesis, Word
+from streamer.agreement import key
 
 NO_SPEECH = 0.6  # whisper/transcribe.py
 LOW_LOGPROB = -1.0  # whisper/transcribe.py
 VERY_LOW_LOGPROB = -1.5
 HIGH_COMPRESSION = 2.4  # whisper/transcribe.py
+MAX_REPEATS = 4  # of a phrase in a row, in a text that compresses too well
+MAX_PERIOD = 8  # words of such a phrase
 
 
 def doubt(hypothesis: Hypothesis) -> str | None:
@@ -19,6 +24,24 @@ def doubt(hypothesis: Hypothesis) -> str | None:
         return "no_speech"
     if hypothesis.avg_logprob < VERY_LOW_LOGPROB:
         return "low_probability"
-    if hypothesis.compression_ratio > HIGH_COMPRESSION or hypothesis.is_truncated:
-        return "repetition"
     return None
+
+
+def has_loop(hypothesis: Hypothesis) -> bool:
+    """Tell whether the decoder went round in circles."""
+    return hypothesis.compression_ratio > HIGH_COMPRESSION or hypothesis.is_truncated
+
+
+def cut_loop(words: Sequence[Word]) -> list[Word]:
+    """Keep the words up to where a phrase begins to repeat itself over and over, and it once.
+
+    What comes behind a loop is not to be trusted either. People do repeat themselves; so this is
+    for the words of a hypothesis that has a loop.
+    """
+    keys = [key(word.text) for word in words]
+    for start in range(len(keys)):
+        for period in range(1, MAX_PERIOD + 1):
+            phrase = keys[start : start + period]
+            if phrase * MAX_REPEATS == keys[start : start + period * MAX_REPEATS]:
+                return list(words[: start + period])
+    return list(words)

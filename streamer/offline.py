@@ -20,9 +20,9 @@ from engine.api import (
     Window,
     Word,
 )
-from streamer.agreement import num_covered
+from streamer.agreement import num_covered, words_in
 from streamer.chunk import Chunk, Chunker
-from streamer.judgement import doubt
+from streamer.judgement import cut_loop, doubt, has_loop
 from streamer.settings import SessionSettings
 
 MAX_LOSSES = 5  # streams lost with one window before the transcription gives up
@@ -113,16 +113,16 @@ class _Job:
             return dataclasses.replace(hypothesis, segments=())
         if self.language is None and hypothesis.language_probability >= 0.5:
             self.language = hypothesis.language
-        words = [word for segment in hypothesis.segments for word in segment.words]
+        words = [word for segment in hypothesis.segments for word in words_in(segment)]
         first, last = 0, len(words)
+        if has_loop(hypothesis):
+            last = len(cut_loop(words))
         if chunk.follows_cut:
             known = [word for word in self._words if word.start + word.end > 2 * chunk.start]
             first = num_covered(known, words)
         if chunk.cut is not None:
-            last = sum(word.start + word.end < 2 * chunk.cut for word in words)
+            last = min(last, sum(word.start + word.end < 2 * chunk.cut for word in words))
         self._words = words[first:last]
-        if chunk.cut is None and not chunk.follows_cut:
-            return hypothesis
         return dataclasses.replace(hypothesis, segments=_trim(hypothesis.segments, first, last))
 
 
@@ -136,15 +136,19 @@ def _trim(segments: Sequence[Segment], first: int, last: int) -> tuple[Segment, 
     kept = []
     position = 0
     for segment in segments:
-        words = segment.words[max(0, first - position) : max(0, last - position)]
-        position += len(segment.words)
-        if len(words) == len(segment.words):
+        words = words_in(segment)
+        chosen = words[max(0, first - position) : max(0, last - position)]
+        position += len(words)
+        if len(chosen) == len(words):
             kept.append(segment)
-        elif words:
-            text = "".join(word.text for word in words)
+        elif chosen:
             kept.append(
                 dataclasses.replace(
-                    segment, text=text, start=words[0].start, end=words[-1].end, words=words
+                    segment,
+                    text="".join(word.text for word in chosen),
+                    start=chosen[0].start,
+                    end=chosen[-1].end,
+                    words=tuple(chosen) if segment.words else (),
                 )
             )
     return tuple(kept)

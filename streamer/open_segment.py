@@ -8,7 +8,7 @@ from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
 from streamer.agreement import is_sentence_end, words_of
 from streamer.buffer import AudioBuffer
 from streamer.edge import best_edge, first_edge, quietest
-from streamer.judgement import doubt
+from streamer.judgement import cut_loop, doubt, has_loop
 from streamer.settings import Endpointing, SessionSettings
 from streamer.transcript import PATIENCE, Transcript, join
 
@@ -61,7 +61,7 @@ class OpenSegment:
     def hear(self, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool) -> None:
         """Take the text of a marked window."""
         reason = doubt(hypothesis)
-        words = [] if reason else words_of(hypothesis)
+        words = [] if reason else _words_of(hypothesis)
         if self.heard is not None and self.heard.hypothesis.language != hypothesis.language:
             self.transcript.forget_disagreement()
         self.heard = Heard(hypothesis, words, reason)
@@ -70,7 +70,7 @@ class OpenSegment:
     def preview(self, hypothesis: Hypothesis) -> None:
         """Take the text of a window that only refreshes what is shown."""
         if doubt(hypothesis) is None:
-            self.transcript.preview(words_of(hypothesis), hypothesis.end)
+            self.transcript.preview(_words_of(hypothesis), hypothesis.end)
 
     def has_heard(self, end: int) -> bool:
         """Tell whether the newest marked window is the one that ends here."""
@@ -166,3 +166,8 @@ class OpenSegment:
             return None
         self._shown = shown
         return shown
+
+
+def _words_of(hypothesis: Hypothesis) -> list[Word]:
+    words = words_of(hypothesis)
+    return cut_loop(words) if has_loop(hypothesis) else words

@@ -22,7 +22,8 @@ from streamer.speech import FRAME, SpeechDetector
 from streamer.transcript import fit, join
 
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
-URGENT_S = 0.3  # a text that may be final overtakes what is in flight when it is overdue by more
+URGENT_S = 0.1  # a text that may be final overtakes what is in flight when it is overdue by more
+ENOUGH_VOTES = 3 * SAMPLE_RATE  # of nearly all votes, to settle on a detected language
 LATE_S = 1.0  # a checkpoint overdue by more is skipped if another one waits
 STALL_S = 1.0  # sound that stays away this much longer than a packet ends the segment
 LOOKBACK = 10 * FRAME  # kept while nobody speaks, besides the pre-roll: until an onset is noticed
@@ -46,6 +47,7 @@ class Session:
         self._decoded_end = 0  # of the newest window decoded
         self._in_flight: Mark | Window | None = None  # what is being decoded: a mark or a refresh
         self._language: str | None = None  # detected, and kept for the stream
+        self._votes: dict[str, float] = {}  # samples heard in each language, by how sure it was
         self._is_ended = False
         # latest arrival of a packet less the position of its start: when a sample would have come
         # at the pace of real time is this plus its position
@@ -352,7 +354,10 @@ class Session:
 
     def _show(self, segment: OpenSegment, hypothesis: Hypothesis) -> None:
         """Emit a Partial if it would say something new."""
-        if not self._settings.partials or (shown := segment.show()) is None:
+        is_guess = self._settings.language is None and self._language is None
+        if not self._settings.partials or (is_guess and hypothesis.language_probability < 0.5):
+            return
+        if (shown := segment.show()) is None:
             return
         self._events.append(
             Partial(
@@ -377,9 +382,11 @@ class Session:
             return
         if segment.heard is None or not segment.heard.words:
             return
-        length = hypothesis.end - hypothesis.start
-        if hypothesis.language_probability >= 0.8 and length >= 2 * SAMPLE_RATE:
+        weight = hypothesis.language_probability * (hypothesis.end - hypothesis.start)
+        self._votes[hypothesis.language] = self._votes.get(hypothesis.language, 0.0) + weight
+        if self._votes[hypothesis.language] >= max(ENOUGH_VOTES, 0.8 * sum(self._votes.values())):
             self._language = hypothesis.language
+            self._votes.clear()
 
     @property
     def _is_manual(self) -> bool:

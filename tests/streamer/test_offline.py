@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
 from scripted import Recogniser, ScriptedEngine, Timeline, timeline
 
-from engine.api import Hypothesis, InvalidRequest, Samples
+from engine.api import Hypothesis, InvalidRequest, Samples, Window
 from streamer import offline
 from streamer.settings import SessionSettings
 
@@ -95,3 +96,16 @@ async def test_leaving_early_aborts_what_is_in_flight() -> None:
     await anext(results)
     await results.aclose()
     assert engine.num_open == 0
+
+
+async def test_a_loop_is_cut_and_what_comes_before_it_is_kept() -> None:
+    class Looping(Recogniser):
+        def decode(self, window: Window) -> Hypothesis:
+            hypothesis = super().decode(window)
+            (segment,) = hypothesis.segments
+            segment = dataclasses.replace(segment, text=segment.text + " so" * 30, words=())
+            return dataclasses.replace(hypothesis, segments=(segment,), compression_ratio=9.0)
+
+    talk = timeline([4], [1.0])
+    hypotheses = await transcribe(ScriptedEngine(Looping(talk.words)), talk)
+    assert text(hypotheses) == talk.text + " so"

@@ -1,0 +1,46 @@
+"""What is withheld, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from test_agreement import said
+
+from engine.api import Hypothesis
+from streamer.judgement import cut_loop, doubt, has_loop
+
+GOOD = Hypothesis(0, 16_000, (), "en", 1.0, avg_logprob=-0.3, no_speech_probability=0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"no_speech_probability": 0.9}, None),
+        ({"avg_logprob": -1.2}, None),
+        ({"no_speech_probability": 0.9, "avg_logprob": -1.2}, "no_speech"),
+        ({"avg_logprob": -1.6}, "low_probability"),
+    ],
+)
+def test_signals_count_together(changes: dict[str, float], reason: str | None) -> None:
+    assert doubt(dataclasses.replace(GOOD, **changes)) == reason
+
+
+def test_a_loop_shows_in_the_compression_and_at_the_token_limit() -> None:
+    assert not has_loop(GOOD)
+    assert has_loop(dataclasses.replace(GOOD, compression_ratio=3.0))
+    assert has_loop(dataclasses.replace(GOOD, is_truncated=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("we saw the sea", "we saw the sea"),
+        ("well no no no", "well no no no"),
+        ("it ends so so so so so so so", "it ends so"),
+        ("then I saw I saw I saw. I saw and", "then I saw"),
+    ],
+)
+def test_a_loop_is_cut_behind_its_first_turn(text: str, kept: str) -> None:
+    assert cut_loop(said(text)) == said(text)[: len(kept.split())]
