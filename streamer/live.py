@@ -17,7 +17,16 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from engine.api import SAMPLE_RATE, Engine, Samples, Stream, StreamLost, StreamOptions
+from engine.api import (
+    SAMPLE_RATE,
+    Engine,
+    Hypothesis,
+    Samples,
+    Stream,
+    StreamLost,
+    StreamOptions,
+    Window,
+)
 from streamer.audio import AudioDecoder, AudioFormat
 from streamer.events import Event
 from streamer.session import Session
@@ -28,6 +37,7 @@ logger = logging.getLogger(__name__)
 MAX_BACKLOG = 45 * SAMPLE_RATE  # sound ahead of transcription from which `feed` waits
 MAX_EVENTS = 256  # events not taken from which decoding waits
 MAX_LOSSES = 5  # streams lost in a row before the session gives up
+OVERTAKE_S = 0.1  # between two looks whether the window in flight holds up a more urgent one
 RETRY_S = 0.2  # before another stream is opened, times the losses in a row
 
 
@@ -220,7 +230,7 @@ class LiveSession:
                 continue
             try:
                 stream = await channel.stream(self._engine)
-                hypothesis = await stream.decode(window)
+                hypothesis = await self._decode(channel, stream, window)
             except StreamLost:
                 num_lost += 1
                 logger.debug("channel %d: stream lost", channel.number)
@@ -231,8 +241,22 @@ class LiveSession:
                 await asyncio.sleep(RETRY_S * num_lost)
                 continue
             num_lost, channel.has_decoded = 0, True
-            session.receive_hypothesis(hypothesis, time.monotonic())
-            await self._publish()
+            if hypothesis is not None:
+                session.receive_hypothesis(hypothesis, time.monotonic())
+                await self._publish()
+
+    async def _decode(self, channel: _Channel, stream: Stream, window: Window) -> Hypothesis | None:
+        """Decode a window; None where another one of its session overtook it."""
+        decoding = asyncio.ensure_future(stream.decode(window))
+        try:
+            while not (await asyncio.wait((decoding,), timeout=OVERTAKE_S))[0]:
+                if channel.session.overtake(time.monotonic()):
+                    return None
+            return decoding.result()
+        finally:
+            if not decoding.done():
+                decoding.cancel()
+                await asyncio.gather(decoding, return_exceptions=True)
 
     async def _close_streams(self) -> None:
         for channel in self._channels:
