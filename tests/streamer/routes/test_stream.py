@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket as stdlib_socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -428,7 +429,7 @@ class LoudEngine(CountingEngine):
         return contextlib.nullcontext(self)
 
     async def decode(self, window: Window) -> Hypothesis:
-        text = " " + "".join(f"{number:x}" for number in range(60_000))
+        text = " " + "".join(f"{number:x}" for number in range(5_000))
         word = Word(text, window.start, window.end, 0.9)
         segment = Segment(text, window.start, window.end, False, (word,))
         return Hypothesis(window.start, window.end, (segment,), "en", 0.9, avg_logprob=-0.1)
@@ -436,7 +437,11 @@ class LoudEngine(CountingEngine):
 
 async def test_a_client_that_does_not_read_is_dropped() -> None:
     async with running(LoudEngine, _config(send_timeout_s=0.3)) as service:
-        socket = await _connect(service)
+        # a small window, or the kernels would hold megabytes for a client that does not read
+        line = stdlib_socket.socket()
+        line.setsockopt(stdlib_socket.SOL_SOCKET, stdlib_socket.SO_RCVBUF, 4096)
+        line.connect((service.host, service.port))
+        socket = await websockets.connect(f"{service.ws}/v1/stream", sock=line, compression=None)
         await _start(socket, endpointing="manual")
         await _next(socket)
         socket.transport.pause_reading()
