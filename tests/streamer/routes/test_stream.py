@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import running_service
 import websockets
 from running_service import (
     CountingEngine,
@@ -21,7 +22,8 @@ from running_service import (
 )
 from websockets.asyncio.client import ClientConnection
 
-from engine.api import EngineBusy, Hypothesis, InvalidRequest, Segment, Window, Word
+from engine.api import EngineBusy, InvalidRequest
+from streamer import process
 from streamer.config import ServerConfig
 
 Message = dict[str, Any]
@@ -422,22 +424,15 @@ async def test_a_full_service_refuses_before_the_handshake() -> None:
             assert (await _next(socket))["type"] == "ready"
 
 
-class LoudEngine(CountingEngine):
-    """Says far more than anybody could."""
+async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listen_small(config: ServerConfig) -> stdlib_socket.socket:
+        # small buffers, or the kernels would hold megabytes for a client that does not read
+        listener = process.listen(config)
+        listener.setsockopt(stdlib_socket.SOL_SOCKET, stdlib_socket.SO_SNDBUF, 4096)
+        return listener
 
-    def stream(self, options: Any) -> Any:
-        return contextlib.nullcontext(self)
-
-    async def decode(self, window: Window) -> Hypothesis:
-        text = " " + "".join(f"{number:x}" for number in range(5_000))
-        word = Word(text, window.start, window.end, 0.9)
-        segment = Segment(text, window.start, window.end, False, (word,))
-        return Hypothesis(window.start, window.end, (segment,), "en", 0.9, avg_logprob=-0.1)
-
-
-async def test_a_client_that_does_not_read_is_dropped() -> None:
-    async with running(LoudEngine, _config(send_timeout_s=0.3)) as service:
-        # a small window, or the kernels would hold megabytes for a client that does not read
+    monkeypatch.setattr(running_service, "listen", listen_small)
+    async with running(config=_config(send_timeout_s=0.3)) as service:
         line = stdlib_socket.socket()
         line.setsockopt(stdlib_socket.SOL_SOCKET, stdlib_socket.SO_RCVBUF, 4096)
         line.connect((service.host, service.port))
