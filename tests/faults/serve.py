@@ -1,6 +1,6 @@
 """Serve with a deterministic engine in a process of its own: what the fault tests do harm to.
 
-`python -m tests.faults.serve --port 0 ...` prints the port in its first line.
+`python -m tests.faults.serve --port 0 ...` says where it listens, as `wordwire serve` does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def main() -> int:
 
     with process.listen(config) as listener:
         app = create_app(load, config)
-        print(listener.getsockname()[1], flush=True)
+        port = listener.getsockname()[1]
+        print(f"Wordwire at http://127.0.0.1:{port}", file=sys.stderr, flush=True)
         process.Server(app, app.state.service, config).run(sockets=[listener])
     engine.close()
     return 0

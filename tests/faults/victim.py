@@ -7,7 +7,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,25 +88,26 @@ class Victim:
 
 
 @contextlib.asynccontextmanager
-async def victim(*options: str, module: str = "tests.faults.serve") -> AsyncIterator[Victim]:
-    """Start a service, and wait until it is ready; it is killed if it still runs at the end."""
+async def victim(
+    *options: str, command: Sequence[str] = ("-m", "tests.faults.serve")
+) -> AsyncIterator[Victim]:
+    """Start a service, and wait until it is ready; it is killed if it still runs at the end.
+
+    Args:
+        command: of Python, to which the options are given.
+    """
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        *("--port=0", *options),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        sys.executable, *command, "--port=0", *options, cwd=ROOT, stderr=asyncio.subprocess.PIPE
     )
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stderr is not None
     log: list[str] = []
     reading = asyncio.create_task(_keep(process.stderr, log))
     try:
-        async with asyncio.timeout(60):
-            line = await process.stdout.readline()
-            assert line.strip().isdigit(), (line, log)
-            found = Victim(process, int(line), log)
+        async with asyncio.timeout(90):
+            while not (lines := [line for line in log if line.startswith("Wordwire at")]):
+                assert process.returncode is None, log
+                await asyncio.sleep(0.02)
+            found = Victim(process, int(lines[0].rpartition(":")[2]), log)
             while not await found.is_ready():
                 assert process.returncode is None, log
                 await asyncio.sleep(0.05)
