@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
 
 from engine.api import (
     Engine,
@@ -34,7 +34,7 @@ async def transcribe(
     blocks: AsyncIterable[Samples],
     settings: SessionSettings,
     *,
-    num_streams: int = 4,
+    num_streams: int | Callable[[], int] = 4,
 ) -> AsyncGenerator[Hypothesis, None]:
     """Yield the text of a recording, window by window, in the order of time.
 
@@ -45,7 +45,8 @@ async def transcribe(
         engine: decodes the windows.
         blocks: (T,) float32 in [-1, 1], 16 kHz, one channel; of any length.
         settings: language, task, prompt, word_times and detection are used.
-        num_streams: windows decoded at once; no more than this and 30 s of sound are in memory.
+        num_streams: windows decoded at once, or what says so anew for each; no more than this and
+            30 s of sound are in memory.
 
     Raises:
         EngineError: the engine refused a window.
@@ -55,7 +56,8 @@ async def transcribe(
     try:
         async for chunk in _chunks(blocks, settings):
             # until the language is known, windows go one by one
-            while len(pending) >= (num_streams if job.language else 1):
+            most = num_streams() if callable(num_streams) else num_streams
+            while len(pending) >= (most if job.language else 1):
                 yield job.accept(await pending.popleft())
             job.chunks.append(chunk)
             pending.append(asyncio.create_task(job.decode(chunk)))

@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+RECORDING_STREAMS = 4  # windows of a file decoded at once while nobody speaks
 RETRY_AFTER_S = 5.0  # when a client that found no room may ask again
 
 
@@ -267,13 +268,20 @@ class Service:
             async with (
                 contextlib.aclosing(self._count(blocks, current_key.get())) as counted,
                 contextlib.aclosing(
-                    offline.transcribe(self._metered, counted, settings)
+                    offline.transcribe(
+                        self._metered, counted, settings, num_streams=self._recording_streams
+                    )
                 ) as hypotheses,
             ):
                 yield hypotheses
         finally:
             self._num_recordings -= 1
             self._note_closed()
+
+    def _recording_streams(self) -> int:
+        """Say how many windows of one file may be decoded at once."""
+        # a window of a live session waits for what is being encoded, and decodes beside the rest
+        return 1 if self._sessions else RECORDING_STREAMS
 
     async def _count(
         self, blocks: AsyncIterable[Samples], key: ApiKey

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import websockets
 from running_service import CountingEngine, Running, babble, pcm16, quiet, running
 
 from engine.api import Task
@@ -330,6 +332,58 @@ async def test_work_stops_when_the_client_leaves() -> None:
         async with asyncio.timeout(5):
             while engine.num_decoding:
                 await asyncio.sleep(0.01)
+
+
+class _Counted(CountingEngine):
+    """Takes its time, and notes how many windows of files were decoded at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_decoding = 0
+        self.most = 0
+
+    def stream(self, options: Any) -> Any:
+        @contextlib.asynccontextmanager
+        async def opened() -> AsyncIterator[Any]:
+            async with outer as inner:
+                yield Stream(inner)
+
+        counted, outer = self, super().stream(options)
+
+        class Stream:
+            def __init__(self, inner: Any) -> None:
+                self._inner = inner
+
+            async def decode(self, window: Any) -> Any:
+                counted.num_decoding += 1
+                counted.most = max(counted.most, counted.num_decoding)
+                try:
+                    await asyncio.sleep(0.4)
+                    return await self._inner.decode(window)
+                finally:
+                    counted.num_decoding -= 1
+
+        return opened()
+
+
+async def test_a_file_makes_way_for_those_who_speak() -> None:
+    engine = _Counted()
+    async with (
+        running(lambda: engine) as service,
+        openai.AsyncOpenAI(base_url=service.http + "/v1", api_key="any") as client,
+    ):
+        for is_someone_speaking in (False, True):
+            engine.most = 0
+            async with contextlib.AsyncExitStack() as stack:
+                if is_someone_speaking:
+                    url = service.ws + "/v1/stream?language=en"
+                    socket = await stack.enter_async_context(websockets.connect(url))
+                    assert json.loads(await socket.recv())["type"] == "ready"
+                answer = await client.audio.transcriptions.create(
+                    file=("talk.wav", wav(np.tile(TALK, 25))), model="whisper-1", language="en"
+                )
+            assert len(answer.text.split()) == 175
+            assert engine.most == 1 if is_someone_speaking else 1 < engine.most <= 4
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing_behind(service: Running) -> None:
