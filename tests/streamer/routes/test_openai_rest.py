@@ -380,9 +380,9 @@ async def test_a_file_makes_way_for_those_who_speak() -> None:
                     socket = await stack.enter_async_context(websockets.connect(url))
                     assert json.loads(await socket.recv())["type"] == "ready"
                 answer = await client.audio.transcriptions.create(
-                    file=("talk.wav", wav(np.tile(TALK, 25))), model="whisper-1", language="en"
+                    file=("talk.wav", wav(np.tile(TALK, 14))), model="whisper-1", language="en"
                 )
-            assert len(answer.text.split()) == 175
+            assert len(answer.text.split()) == 98
             assert engine.most == 1 if is_someone_speaking else 1 < engine.most <= 4
 
 
@@ -472,7 +472,7 @@ async def test_a_key_pays_for_its_files_afterwards() -> None:
 
 
 async def test_health_answers_while_a_long_file_is_transcribed(http: httpx.AsyncClient) -> None:
-    long = wav(np.tile(TALK, 20 * 60 * 10 // 85))
+    long = wav(np.tile(TALK, 8 * 60 * 10 // 85))
     upload = asyncio.create_task(
         http.post(
             "/v1/audio/transcriptions",
@@ -490,6 +490,6 @@ async def test_health_answers_while_a_long_file_is_transcribed(http: httpx.Async
             delays.append(loop.time() - started)
             await asyncio.sleep(0.05)
     answer = await upload
-    assert answer.status_code == 200 and len(answer.json()["text"].split()) > 950
+    assert answer.status_code == 200 and len(answer.json()["text"].split()) > 380
     # the client shares the loop and the machine with the service, so the bound is a wide one
     assert sorted(delays)[int(len(delays) * 0.95)] < 0.5
