@@ -74,9 +74,14 @@ def run_jobs(
     fold: int | None,
     at_once: int,
     seed: int = 1,
+    eagerness: float = 0.7,
     on_turn: Callable[[], None] = lambda: None,
 ) -> list[Sequence]:
-    """Run all jobs, at most so many at once, joining at random moments; in the jobs' order."""
+    """Run all jobs, at most so many at once, joining at random moments; in the jobs' order.
+
+    Args:
+        eagerness: the chance that a free place is taken at once.
+    """
     draw = random.Random(seed)
     made: list[Sequence] = []
     sounds: dict[int, Samples] = {}
@@ -85,7 +90,7 @@ def run_jobs(
     can_encode: Callable[[], bool] = getattr(runner, "can_encode", lambda: True)
     while len(made) < len(jobs) or open_jobs:
         while len(made) < len(jobs) and len(open_jobs) < at_once:
-            if open_jobs and draw.random() < 0.3:
+            if open_jobs and draw.random() > eagerness:
                 break
             job = jobs[len(made)]
             sequence = Sequence(

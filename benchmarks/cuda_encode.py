@@ -74,8 +74,9 @@ def time_encoder(
     return results
 
 
-def encode_table(batches: list[int]) -> list[Row3]:
+def encode_table(batches: list[int], *, uses_fp8: bool = False) -> list[Row3]:
     """Time the encoder of large-v3's size."""
     config = make_config("large-v3-turbo")  # the same encoder, a smaller decoder
     weights = make_weights(config, torch.bfloat16, torch.device("cuda"))
-    return time_encoder(build_model(config, weights), config, batches, SECONDS)
+    model = build_model(config, weights, uses_fp8=uses_fp8)
+    return time_encoder(model, config, batches, SECONDS)

@@ -213,7 +213,7 @@ class PagedAttention:
             BLOCK=SELF_BLOCK,
             TILE=TILE,
             num_warps=2,
-            num_stages=2,
+            num_stages=3,
         )
         return out
 

@@ -17,6 +17,7 @@ from engine.cuda.encoder import Encoder
 from engine.cuda.graphs import DecoderGraphs
 from engine.cuda.layers import CudaLayers
 from engine.cuda.runner import CudaRunner
+from engine.fp8 import Fp8Layers
 from engine.rules import Rules
 from engine.tokenizer import Tokenizer
 from engine.weights import Weights
@@ -47,9 +48,14 @@ class PoolSizes:
     cross_page_size: int
 
 
-def build_model(config: ModelConfig, weights: Weights) -> Whisper:
-    """Build a model of weights that lie on the GPU."""
-    return Whisper(config, weights, encoder=CudaLayers(), decoder=CudaLayers())
+def build_model(config: ModelConfig, weights: Weights, *, uses_fp8: bool = False) -> Whisper:
+    """Build a model of weights that lie on the GPU.
+
+    Args:
+        uses_fp8: for the encoder's large products; needs compute capability 8.9.
+    """
+    encoder = Fp8Layers() if uses_fp8 else CudaLayers()
+    return Whisper(config, weights, encoder=encoder, decoder=CudaLayers())
 
 
 def build_runner(

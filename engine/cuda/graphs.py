@@ -110,7 +110,8 @@ class DecoderGraphs:
         self._tables = [pinned(*pools.tables.shape) for _ in range(NUM_IN_FLIGHT)]
         self._read = [pinned(most, RESULT_FIELDS) for _ in range(NUM_IN_FLIGHT)]
         self._turn = 0
-        self.num_replays = 0
+        # passes replayed of each size, and those launched kernel by kernel
+        self.replays_by_size = dict.fromkeys(sizes, 0)
         self.num_eager = 0
 
     def _allocate(self, size: int) -> Captured:
@@ -142,6 +143,10 @@ class DecoderGraphs:
                 report(size)
 
     @property
+    def num_replays(self) -> int:
+        return sum(self.replays_by_size.values())
+
+    @property
     def max_tokens(self) -> int:
         """Tokens of the largest pass."""
         return self._sizes[-1]
@@ -170,7 +175,7 @@ class DecoderGraphs:
                 self.num_eager += 1
                 self._run(captured)
             else:
-                self.num_replays += 1
+                self.replays_by_size[size] += 1
                 captured.graph.replay()
             read.copy_(self._chooser.results[:size], non_blocking=True)
             done = Done(self.stream)

@@ -14,8 +14,10 @@ from engine.cuda.kernels.encoder import norm as normalise
 from engine.cuda.kernels.linear import Tiling, row_linear
 from engine.layers import Add, Pair, Project
 
-# of the projection onto the vocabulary; the best of those that benchmarks tried at 1 to 128 rows
-VOCABULARY_TILING = Tiling(block_m=64, block_n=64, block_k=128, num_stages=4, num_warps=4)
+# Of the projection onto the vocabulary, the best of those that were tried at 1 to 256 rows. Both add
+# in steps of 16 along k, so a row has the same bits from either.
+FEW_ROWS = Tiling(block_m=64, block_n=128, block_k=64, num_stages=4, num_warps=4)
+MANY_ROWS = Tiling(block_m=128, block_n=128, block_k=64, num_stages=4, num_warps=8)
 
 
 class CudaLayers:
@@ -34,13 +36,12 @@ class CudaLayers:
         return lambda x: torch.addmm(bias, normed(x), weight)
 
     def add(self, linear: Pair) -> Add:
-        self._add_shift(linear.bias)
+        self.add_shift(linear.bias)
         weight = linear.weight.t()
         return lambda x, y: x.addmm_(y, weight)
 
     def norm(self, norm: Pair) -> Project:
-        weight, bias = norm.weight.float(), norm.bias.float()
-        shift = torch.zeros_like(weight) if self._shift is None else self._shift
+        weight, bias, shift = norm.weight.float(), norm.bias.float(), self.shift_like(norm.weight)
         return lambda x: normalise(x, shift, weight, bias)
 
     def linear(self, linear: Pair) -> Project:
@@ -49,7 +50,7 @@ class CudaLayers:
 
     def logits(self, weight: Tensor) -> Project:
         """Make the projection onto the vocabulary, in float32: bfloat16 would make ties."""
-        return lambda x: row_linear(x, weight, VOCABULARY_TILING)
+        return lambda x: row_linear(x, weight, FEW_ROWS if len(x) <= 64 else MANY_ROWS)
 
     def convolve(self, convolution: Pair, stride: int) -> Project:
         """Make a convolution as a product: cuDNN's choice of algorithm depends on the batch."""
@@ -65,5 +66,12 @@ class CudaLayers:
 
         return run
 
-    def _add_shift(self, bias: Tensor) -> None:
+    def add_shift(self, bias: Tensor) -> None:
+        """Note a bias that is left out of the stream from here on."""
         self._shift = bias.float() if self._shift is None else self._shift + bias.float()
+
+    def shift_like(self, weight: Tensor) -> Tensor:
+        """Give what the stream lacks here: (C,) float32."""
+        if self._shift is None:
+            return torch.zeros_like(weight, dtype=torch.float32)
+        return self._shift

@@ -67,17 +67,19 @@ def window_attention_kernel(
             sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
             highest = higher
         for start in range(plain, length, BLOCK_N):
-            # the last block reaches into the next window, whose keys get no weight
+            # the last block reaches into the next window, or into rows that hold anything at
+            # all, NaN included: it is chosen, not weighted, what counts
             is_key = start + n < length
             keys = kv.load([begin + start, C + h * D])
             extra = tl.where(start + n >= num_full, log_weight, 0.0)
-            extra = tl.where(is_key, extra, float("-inf"))
             logits = tl.dot(queries, tl.trans(keys)) * scale + extra[None, :]
+            logits = tl.where(is_key[None, :], logits, float("-inf"))
             higher = tl.maximum(highest, tl.max(logits, axis=1))
             weights = tl.exp2(logits - higher[:, None])
             shrink = tl.exp2(highest - higher)
             mass = mass * shrink + tl.sum(weights, axis=1)
             values = kv.load([begin + start, 2 * C + h * D])
+            values = tl.where(is_key[:, None], values, 0.0)
             sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
             highest = higher
         where = tokens[:, None] * stride_out + h * D + d[None, :]

@@ -14,7 +14,7 @@ LINE = 64  # elements of bfloat16 in a cache line of 128 bytes
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a product is cut up. The same for every number of rows, or the bits would change."""
+    """How a product is cut up."""
 
     block_m: int
     block_n: int
