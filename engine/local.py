@@ -84,7 +84,7 @@ class LocalEngine:
                 self._factor,
             )
         )
-        self.model, self.rules, self._runner = parts.model, parts.rules, parts.runner
+        self.model, self.rules, self.runner = parts.model, parts.rules, parts.runner
         self_pool, cross_pool = parts.self_pool, parts.cross_pool
         self._max_streams = config.max_streams or MAX_STREAMS[device.type]
         scheduler = Scheduler(
@@ -95,8 +95,8 @@ class LocalEngine:
             max_encode_positions=parts.max_encode_positions,
             max_waiting=self._max_streams,
         )
-        settler = Settler(config, self.tokenizer, self._runner, self.counters)
-        self._loop = Loop(scheduler, self._runner, settler.settle, self.counters, parts.can_encode)
+        settler = Settler(config, self.tokenizer, self.runner, self.counters)
+        self._loop = Loop(scheduler, self.runner, settler.settle, self.counters, parts.can_encode)
         self._scheduler = scheduler
         self._pools = (self_pool, cross_pool)
         self._ids = itertools.count()

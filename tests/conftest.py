@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import engine  # noqa: F401 - says how OpenMP waits, before a test module loads torch
+
 SPEECH = Path(__file__).parents[2] / "shared/data/speech"
 
 
