@@ -52,8 +52,8 @@ class Proxied:
 
 @pytest.fixture
 async def proxied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxied]:
-    # the sample's times by thirty, so that a test can wait for them
-    monkeypatch.setattr(process, "PING_INTERVAL_S", 20 / 30)
+    # the sample's times by fifteen, so that a test can wait for them
+    monkeypatch.setattr(process, "PING_INTERVAL_S", 20 / 15)
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
@@ -76,7 +76,7 @@ async def proxied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
             "/etc/ssl/wordwire.key": str(key),
             "/var/log/nginx/wordwire.log": str(tmp_path / "access.log"),
             "127.0.0.1:8000": f"127.0.0.1:{service.port}",
-            "75s": "2500ms",
+            "75s": "5s",
         }.items():
             assert old in text, old
             text = text.replace(old, new)
@@ -152,7 +152,7 @@ async def test_a_quiet_session_outlives_the_proxys_patience(proxied: Proxied) ->
     async with connect(f"wss://{proxied.host}/stt/v1/stream?key={KEY}", ssl=proxied.tls) as quiet:
         await quiet.send('{"type":"start"}')
         assert json.loads(await quiet.recv())["type"] == "ready"
-        await asyncio.sleep(4.0)  # the proxy gives up after 2.5 s without a byte
+        await asyncio.sleep(7.0)  # the proxy gives up after 5 s without a byte
         await quiet.send('{"type":"end"}')
         assert json.loads(await quiet.recv())["type"] == "done"
 
@@ -165,6 +165,35 @@ async def test_a_recording_is_sent_through_as_it_comes(proxied: Proxied) -> None
             data={"model": "whisper-1", "language": "en"},
         )
     assert answer.status_code == 200 and answer.json()["text"].split() == words_of(2)
+
+
+@pytest.mark.browser
+async def test_a_person_with_a_browser_and_a_key_speaks_through_the_proxy(
+    proxied: Proxied,
+) -> None:
+    playwright = pytest.importorskip("playwright.async_api")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("Chromium is not on this machine")
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(
+            executable_path=chromium,
+            args=[
+                "--no-sandbox",
+                "--use-fake-device-for-media-stream",
+                "--use-fake-ui-for-media-stream",
+            ],
+        )
+        # the browser's own question for a name and a password
+        context = await browser.new_context(
+            ignore_https_errors=True, http_credentials={"username": "me", "password": KEY}
+        )
+        page = await context.new_page()
+        await page.goto(f"https://{proxied.host}/stt/")
+        await page.click("#start")
+        await page.wait_for_selector("body[data-state=live]", timeout=15_000)
+        assert proxied.service.service.num_sessions == 1
+        await browser.close()
 
 
 def _wav(pcm: bytes) -> bytes:
