@@ -159,7 +159,7 @@ def run_live(options: Options) -> Any:
     from engine.cuda.build import Limits
 
     result: dict[str, Any] = {}
-    counts = [300, 500, 600, 700, 800, 900, 1000, 1200]
+    counts = [300, 400, 500, 600, 700, 800, 900, 1000, 1200]
     for uses_fp8 in (False, True):
         limits = Limits(512, 1024, 40, 16_384, 25)
         setup = set_up("large-v3-turbo", load_tokenizer(options), limits, uses_fp8=uses_fp8)

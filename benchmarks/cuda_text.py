@@ -117,7 +117,12 @@ def compare_graphs(tokenizer: Tokenizer, count: int) -> Row3:
         said: list[list[int]] = []
         for n, crowd in enumerate(crowds):
             jobs = make_jobs(
-                max(count * crowd // sum(crowds), 4), tokenizer, n, longest_s=8.0, longest_text=40
+                max(count * crowd // sum(crowds), 4),
+                tokenizer,
+                n,
+                longest_s=8.0,
+                longest_text=40,
+                longest_prompt=60 if crowd < 180 else 200,  # fills the largest sizes
             )
             jobs = [replace(job, aborts_after=None) for job in jobs]
             said += setup.decode(jobs, crowd, seed=n + 100 * uses_graphs)

@@ -249,6 +249,7 @@ def store_cross_kernel(
         inside = c < H * D
         values = tl.load(kv + (token * (L * 2) + part) * (H * D) + c, mask=inside, other=0.0)
         page = (slot // PAGE) * 2 + part % 2
-        at = (part // 2) * layer_stride + page * (H * PAGE * D)
+        # wide, for a pool may have more elements than 32 bits can count
+        at = (part // 2).to(tl.int64) * layer_stride + page * (H * PAGE * D)
         at += (c // D) * (PAGE * D) + (slot % PAGE) * D + c % D
         tl.store(pool + at, values, mask=inside)

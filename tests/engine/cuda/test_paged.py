@@ -133,3 +133,32 @@ def test_a_token_has_the_same_bits_alone_and_in_a_draft(
     # in a batch so large that windows are no longer shared out among programs
     monkeypatch.setattr(module, "ENOUGH_PROGRAMS", 1)
     assert torch.equal(torch.cat([run(0, 5), run(5, 33), run(38, 32)]), alone)
+
+
+def test_a_pool_may_have_more_elements_than_32_bits_count(
+    device: torch.device, dtype: torch.dtype
+) -> None:
+    from engine.attention.paged import PagedAttention, Pools
+
+    if device.type != "cuda" or torch.cuda.mem_get_info()[0] < 8 << 30:
+        pytest.skip("needs 8 GB of GPU memory")
+    num_pages = (3 << 30) // (2 * 2 * CROSS_PAGE * 64 * 2)  # 3 Gi elements in two layers
+    pools = Pools(
+        CONFIG,
+        num_self_pages=1,
+        self_page_size=SELF_PAGE,
+        num_cross_pages=num_pages,
+        cross_page_size=CROSS_PAGE,
+        num_slots=1,
+        dtype=dtype,
+        device=device,
+    )
+    paged = PagedAttention(pools, max_tokens=1)
+    extent = Extent(37, 22, 25)
+    pages = (num_pages - 2, num_pages - 1)
+    kv = torch.randn(extent.num_positions, 2, 2, 2, 64).to(device, dtype)
+    paged.plan_encoder([extent])
+    paged.store_cross([pages], kv)
+    for layer in range(2):
+        keys = paged.read_cross_keys(layer, [0, 1], pages, extent.num_positions)
+        assert torch.equal(keys, kv[:, layer, 0].transpose(0, 1))
