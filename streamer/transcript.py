@@ -25,6 +25,7 @@ class Patience:
 
 SHORTEST = 320  # 20 ms, of a word
 SURE = 0.8  # probability from which the model is sure of a word
+OLD = 40_000  # 2.5 s: more sound behind a word than this makes the model no surer of it
 # A volatile word that ends within EDGE of the window's end, or is less likely than LIKELY, is shown
 # only once a second hypothesis has it. Of the shown words 8 % change then, instead of 23 %.
 EDGE = 1_600  # 0.1 s
@@ -91,7 +92,7 @@ class Transcript:
         tail = list(words[num_covered(self.anchors, words) :])
         count = 0
         if may_settle:
-            count = self._num_trusted(tail)
+            count = self._num_trusted(tail, end)
         if not is_pause:
             last = end - self.patience.margin
             count = min(count, sum(word.end <= last for word in tail), max(0, len(tail) - 1))
@@ -100,11 +101,11 @@ class Transcript:
         self.volatile = tail
         self._settle(count)
 
-    def _num_trusted(self, tail: Sequence[Word]) -> int:
+    def _num_trusted(self, tail: Sequence[Word], end: int) -> int:
         """Count the words at the start of a new tail that enough hypotheses share."""
         agreed = [num_agreed(older, tail) for older in reversed(self._tails)]
         for index, word in enumerate(tail):
-            is_sure = word.probability >= SURE
+            is_sure = word.probability >= SURE or end - word.end >= OLD
             num_wanted = self.patience.num_hypotheses if is_sure else self.patience.num_unsure
             num_others = num_wanted - 1
             if len(agreed) < num_others or min(agreed[:num_others], default=index + 1) <= index:
