@@ -144,6 +144,13 @@ class LiveSession:
             each.wake.set()
         await self._publish()
 
+    async def forget(self) -> None:
+        """Close the open segment of every channel, and keep the sound so far out of the next."""
+        for each in self._channels:
+            each.session.forget(time.monotonic())
+            each.wake.set()
+        await self._publish()
+
     def update(self, settings: SessionSettings) -> None:
         """Use other settings from the next segment on."""
         for channel in self._channels:

@@ -199,10 +199,9 @@ class RealtimeSession:
         self._num_buffered = 0
         if self._live is None:
             return
-        opened_at = self._live.opened_at()
-        if self._items.has_uncommitted or opened_at is not None:
-            self._items.clear(opened_at)
-            await self._live.finalize()
+        if self._items.has_uncommitted or not self._config.is_manual:
+            self._items.clear(self._live.opened_at())
+            await self._live.forget()
 
     # --- the sessions of the service -------------------------------------------------------------
 

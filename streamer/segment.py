@@ -102,6 +102,10 @@ class Segmenter:
         # without speech too, a manual segment has a Final: the client waits for it
         return [self._close(end)]
 
+    def forget(self, end: int) -> None:
+        """Let no later segment reach back before this, as its pre-roll may."""
+        self._floor = max(self._floor, end)
+
     def _listen(self, is_voiced: bool) -> list[Mark]:
         """Wait for speech."""
         self._recent.append(is_voiced)

@@ -76,6 +76,10 @@ class ServedSession(LiveSession):
         if not self._is_stopped:
             await super().finalize(channel)
 
+    async def forget(self) -> None:
+        if not self._is_stopped:
+            await super().forget()
+
     async def stop(self) -> None:
         """End the sound from the service's side; the finals of what came before follow."""
         self._is_stopped = True

@@ -44,6 +44,7 @@ class Session:
         self._num_closed = 0  # segments
         self._segment: OpenSegment | None = None  # the open one
         self._last: OpenSegment | None = None  # closed a moment ago: context for the next
+        self._forgotten = -1  # sound and words up to here are no context
         self._decoded_end = 0  # of the newest window decoded
         self._in_flight: Mark | Window | None = None  # what is being decoded: a mark or a refresh
         self._language: str | None = None  # detected, and kept for the stream
@@ -139,6 +140,12 @@ class Session:
         """Close the open segment here; its Final follows."""
         self._marks += self._segmenter.close(self._buffer.end)
         self._advance()
+
+    def forget(self, now: float) -> None:
+        """Close the open segment, and keep the sound so far out of the next one."""
+        self.finalize(now)
+        self._forgotten = self._buffer.end
+        self._segmenter.forget(self._buffer.end)
 
     def end(self, now: float) -> None:
         """No more sound comes. May be called again."""
@@ -281,7 +288,9 @@ class Session:
         self._settings = self._next_settings
         self._decoded_end = max(self._decoded_end, start)
         segment = OpenSegment(self._num_closed, start, self._settings)
-        if self._last is not None and before.stream_options == self._settings.stream_options:
+        is_context = self._last is not None and self._last.end > self._forgotten
+        if is_context and before.stream_options == self._settings.stream_options:
+            assert self._last is not None
             segment.follow(self._last, self._buffer)
         return segment
 

@@ -387,3 +387,18 @@ def test_words_come_with_times_where_asked_for() -> None:
     for final in player.finals:
         assert all(final.start <= w.start < w.end <= final.end for w in final.words)
     assert not any(final.words for final in play(TALK).finals)
+
+
+def test_forgotten_sound_is_in_no_later_window() -> None:
+    talk = timeline([4, 4], [0.4, 1.0])
+    player = Player(Recogniser(talk.words), SessionSettings())
+    middle = (talk.words[3].start + talk.words[3].end) // 2
+    player.play(talk.samples[:middle], [1600])
+    player.session.forget(player.now)
+    player.play(talk.samples[middle:], [1600])
+    events = player.end()
+    first, *rest = [event for event in events if isinstance(event, Final)]
+    assert first.end <= middle
+    later = [window for window in player.recogniser.windows if window.end > middle + SAMPLE_RATE]
+    assert later and all(window.start >= middle for window in later)
+    assert "w2" not in " ".join(final.text for final in rest)
