@@ -54,7 +54,7 @@ async def test_who_comes_during_the_stop_is_refused() -> None:
 
 
 async def test_a_stop_does_not_wait_longer_than_its_limit() -> None:
-    async with victim("--cost-s=30", "--no-calibrate", "--drain-timeout-s=1") as service:
+    async with victim("--cost-s=30", "--no-calibrate", "--drain-timeout-s=0.5") as service:
         speaking = asyncio.create_task(speak(service.ws, speech(4), ends=False))
         await asyncio.sleep(1.5)
         code, elapsed_s = await service.stop()

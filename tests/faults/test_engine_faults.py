@@ -12,7 +12,7 @@ from tests.faults.speaker import speak, speech, words_of
 from tests.faults.victim import victim
 
 NUM_CLIENTS = 6
-NUM_SENTENCES = 4
+NUM_SENTENCES = 3
 
 
 async def test_killing_the_engine_twice_loses_no_word() -> None:
@@ -21,7 +21,7 @@ async def test_killing_the_engine_twice_loses_no_word() -> None:
             asyncio.create_task(speak(service.ws, speech(NUM_SENTENCES)))
             for _ in range(NUM_CLIENTS)
         ]
-        for pause_s in (0.7, 2.5):  # within a sentence each
+        for pause_s in (0.7, 1.8):  # within a sentence each
             await asyncio.sleep(pause_s)
             service.engine.send_signal(signal.SIGKILL)
         heard = await asyncio.gather(*speaking)
@@ -36,7 +36,7 @@ async def test_killing_the_engine_twice_loses_no_word() -> None:
 
 
 async def test_a_hung_engine_is_replaced_and_no_word_is_lost() -> None:
-    async with victim("--engine-hang-s=2") as service:
+    async with victim("--engine-hang-s=1.5") as service:
         speaking = [
             asyncio.create_task(speak(service.ws, speech(NUM_SENTENCES)))
             for _ in range(NUM_CLIENTS)
@@ -67,7 +67,7 @@ async def test_while_the_engine_is_away_newcomers_are_refused_and_probes_say_so(
         assert (await speaking).words == words_of(NUM_SENTENCES)
 
 
-@pytest.mark.parametrize("pace", [1.0, 2.0, 8.0])
+@pytest.mark.parametrize("pace", [1.0, 8.0])
 async def test_a_transcript_is_the_same_at_any_pace(pace: float) -> None:
     """The measure for all others: what is heard without any fault."""
     async with victim() as service:

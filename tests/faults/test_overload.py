@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from tests.faults.speaker import PACKET_S, PAUSE_S, SENTENCE_S, speech, words_of
 from tests.faults.victim import Victim, victim
 
-NUM_SENTENCES = 3
+NUM_SENTENCES = 2
 
 
 @dataclass

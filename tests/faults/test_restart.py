@@ -65,9 +65,9 @@ async def test_clients_of_a_restarted_service_lose_no_word() -> None:
     port = free_port()
     async with contextlib.AsyncExitStack() as stack, victim(f"--port={port}") as first:
         talks = [
-            asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=1.0)) for _ in range(5)
+            asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=2.0)) for _ in range(5)
         ]
-        await asyncio.sleep(4.4)  # within the second sentence
+        await asyncio.sleep(2.2)  # within the second sentence
         await _replace(first, port, stack)
         for finals in await asyncio.gather(*talks):
             # the sound after the restart is a session of its own: its half seconds are named anew
@@ -79,8 +79,8 @@ async def test_clients_of_a_restarted_service_lose_no_word() -> None:
 async def test_a_killed_service_costs_its_clients_no_word_either() -> None:
     port = free_port()
     async with contextlib.AsyncExitStack() as stack, victim(f"--port={port}") as first:
-        talk = asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=1.0))
-        await asyncio.sleep(4.4)
+        talk = asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=2.0))
+        await asyncio.sleep(2.2)
         first.process.kill()
         await first.process.wait()
         await stack.enter_async_context(victim(f"--port={port}"))

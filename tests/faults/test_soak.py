@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from tests.faults.speaker import speak, speech, words_of
 from tests.faults.victim import Victim, victim
 
-SOAK_S = float(os.environ.get("WORDWIRE_SOAK_S", "10"))
+SOAK_S = float(os.environ.get("WORDWIRE_SOAK_S", "6"))
 NUM_WORKERS = 8
 
 
