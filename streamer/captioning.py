@@ -23,6 +23,7 @@ from streamer.container import AudioError
 from streamer.journal import Journal
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError, ServerMessage, Start
+from streamer.served import ServedSession
 from streamer.service import RETRY_AFTER_S, Service
 from streamer.settings import Delay, Endpointing, SessionSettings
 from streamer.sound_input import CONTAINER, SoundInput
@@ -54,7 +55,7 @@ class StreamSession:
         self._opened = asyncio.Event()
         self._delivered = asyncio.Event()  # all is sent, or nobody waits for it
         self._task: asyncio.Task[None] | None = None
-        self._live: LiveSession | None = None
+        self._live: ServedSession | None = None
         self._num_bytes = 0  # of sound taken
         self._split_sample = b""  # of float samples, until its other half comes
         self._num_errors = 0
@@ -218,9 +219,15 @@ class StreamSession:
 
     # --- its life --------------------------------------------------------------------------------
 
+    def leave(self) -> None:
+        """Give the session's place away; what was said is still made final."""
+        self.finish_delivery()
+        if self._live is not None:
+            self._live.is_leaving = True
+
     async def expire(self) -> None:
         """End the sound for a client that did not come back; return when its text is final."""
-        self.finish_delivery()
+        self.leave()
         if not self._is_ended:
             self._is_ended = True
             await self._inputs.put(protocol.End())

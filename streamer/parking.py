@@ -22,6 +22,7 @@ class Parking:
         # session and the task that will end it, oldest first
         self._waiting: dict[str, tuple[StreamSession, asyncio.Task[None]]] = {}
         self._finished: dict[str, StreamSession] = {}
+        self._finishing: set[asyncio.Task[None]] = set()  # of those that gave their place away
 
     @property
     def num_waiting(self) -> int:
@@ -44,7 +45,9 @@ class Parking:
         return session
 
     async def evict_oldest(self) -> bool:
-        """Give up the session that waits longest, for one whose client is here.
+        """Take the place of the session that waits longest, for one whose client is here.
+
+        What its client said is still made final, and kept to be fetched.
 
         Returns:
             Whether there was one.
@@ -55,7 +58,10 @@ class Parking:
         session = await self.take(oldest)
         assert session is not None
         logger.info("session %s gives its place to another", session.id[:6])
-        await session.close()
+        session.leave()
+        task = asyncio.create_task(self._finish(session), name=f"finishing {oldest[:6]}")
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
         return True
 
     def find(self, session_id: str) -> StreamSession | None:
@@ -73,10 +79,16 @@ class Parking:
             return
         logger.info("session %s: its client did not come back", session.id[:6])
         self._waiting.pop(session.id, None)
+        await self._finish(session)
+
+    async def _finish(self, session: StreamSession) -> None:
+        """Make a session's text final, and keep it for those who ask."""
+        if len(self._finished) >= MAX_PARKED:
+            del self._finished[next(iter(self._finished))]
         self._finished[session.id] = session
         try:
             await session.expire()
-            await _sleep(self._service.config.results_keep_s, draining)
+            await _sleep(self._service.config.results_keep_s, self._service.draining)
         finally:
             self._finished.pop(session.id, None)
 

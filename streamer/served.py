@@ -49,6 +49,8 @@ class ServedSession(LiveSession):
         self._budget = budget
         self._metrics = metrics
         self._feeding = asyncio.Lock()
+        # its client is gone for good: it only makes final what was said, and takes no place
+        self.is_leaving = False
         self._is_stopped = False  # the service ended the sound; what still comes is dropped
         self._opened_at = time.monotonic()
         # when the sound up to a position had arrived; both lists grow together

@@ -130,7 +130,8 @@ class Service:
 
     @property
     def num_sessions(self) -> int:
-        return len(self._sessions)
+        """Sessions that take a place."""
+        return sum(not live.is_leaving for live in self._sessions)
 
     @property
     def uptime_s(self) -> float:

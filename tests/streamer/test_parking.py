@@ -65,9 +65,16 @@ async def test_the_oldest_gives_its_place_to_another(service: Service) -> None:
     await lot.park(first)
     await lot.park(second)
     assert await lot.evict_oldest()
-    assert lot.find(first.id) is None and lot.find(second.id) is second
+    assert await lot.take(first.id) is None and lot.find(second.id) is second
     assert service.num_sessions == 1
     assert await lot.evict_oldest() and not await lot.evict_oldest()
+    assert service.num_sessions == 0
+    async with asyncio.timeout(2):
+        while not first.is_over:
+            await asyncio.sleep(0.01)
+    # what its client said is final, and can be fetched
+    assert lot.find(first.id) is first
+    assert any('"final"' in entry.text for entry in first.journal.after(-1))
 
 
 async def test_no_more_wait_than_there_is_room_for(
