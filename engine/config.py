@@ -16,7 +16,7 @@ from engine.ct2 import open_checkpoint
 from engine.models import ModelError, ModelFiles, WeightFormat
 
 DEVICES = ("auto", "cpu", "cuda")
-DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "fp8")
 HEAD_DIM = 64  # of every published Whisper (whisper/model.py: ModelDimensions)
 # openai/whisper model.py: a vocabulary of this size or more has languages
 MULTILINGUAL_VOCABULARY = 51865
@@ -31,7 +31,8 @@ class EngineConfig:
     # "cuda", "cpu", or "auto": cuda where there is one
     device: str = "auto"
     # of weights and activations: "float32", "bfloat16", "float16", "int8" (linear layers only, the
-    # rest in float32; on a CPU), or "auto": the device's best
+    # rest in float32; on a CPU), "fp8" (the encoder's large products only, the rest in bfloat16; on
+    # a GPU), or "auto": the device's best
     dtype: str = "auto"
     # silence after the sound: "full" as trained, a factor r (keep every r-th position), or "auto"
     encoder_tail: str | int = "auto"

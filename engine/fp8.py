@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.cuda.kernels.quantise import FP8, FP8_MAX, quantise_gelu, quantise_norm
-from engine.cuda.layers import CudaLayers
+from engine.cuda.layers import MANY_ROWS_WARPS, CudaLayers
 from engine.layers import Add, Pair, Project
 
 
@@ -19,7 +19,7 @@ class Fp8Layers(CudaLayers):
     """Layers of an encoder. Implements `engine.layers.Layers`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MANY_ROWS_WARPS)
         # the layer made last leaves its GELU to the one that quantises its output anyway
         self._owes_gelu = False
 

@@ -107,11 +107,20 @@ def build_plain_parts(plan: Plan) -> Parts:
 def build_cuda_parts(plan: Plan) -> Parts:
     """Build an engine of our own kernels and graphs."""
     from engine.cuda.build import Limits, PoolSizes, build_model, build_runner
-    from engine.cuda.startup import explain_out_of_memory, measure_memory, round_alike
+    from engine.cuda.startup import (
+        check_fp8,
+        explain_out_of_memory,
+        measure_memory,
+        round_alike,
+    )
 
     config, device = plan.config, plan.device
+    uses_fp8 = config.dtype == "fp8"
+    if uses_fp8:
+        check_fp8(device)
     round_alike()
-    model = build_model(plan.model, load_weights(plan.files, plan.model, plan.dtype, device))
+    weights = load_weights(plan.files, plan.model, plan.dtype, device)
+    model = build_model(plan.model, weights, uses_fp8=uses_fp8)
     rules = build_rules(plan.model, plan.tokenizer, device=device)
     max_batch = config.max_batch or CUDA_BATCH
     itemsize = plan.dtype.itemsize

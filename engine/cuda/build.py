@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.attention.paged import Pools
+from engine.attention.paged import PagedAttention, Pools
 from engine.config import ModelConfig
 from engine.counters import Counters
 from engine.cuda.batch import list_sizes
 from engine.cuda.choice import Chooser
 from engine.cuda.encoder import Encoder
 from engine.cuda.graphs import DecoderGraphs
-from engine.cuda.layers import CudaLayers
+from engine.cuda.layers import FEW_ROWS_WARPS, MANY_ROWS_WARPS, CudaLayers
 from engine.cuda.runner import CudaRunner
 from engine.fp8 import Fp8Layers
 from engine.rules import Rules
@@ -54,8 +54,8 @@ def build_model(config: ModelConfig, weights: Weights, *, uses_fp8: bool = False
     Args:
         uses_fp8: for the encoder's large products; needs compute capability 8.9.
     """
-    encoder = Fp8Layers() if uses_fp8 else CudaLayers()
-    return Whisper(config, weights, encoder=encoder, decoder=CudaLayers())
+    encoder = Fp8Layers() if uses_fp8 else CudaLayers(MANY_ROWS_WARPS)
+    return Whisper(config, weights, encoder=encoder, decoder=CudaLayers(FEW_ROWS_WARPS))
 
 
 def build_runner(
@@ -110,4 +110,5 @@ def build_runner(
     logger.info("capturing the encoder")
     encoder.capture(report_encoder)
     logger.info("captured all graphs in %.1f s", time.monotonic() - began)
-    return CudaRunner(model, pools, graphs, encoder, rules, tokenizer, counters)
+    attention = PagedAttention(pools, max_tokens=1)
+    return CudaRunner(model, attention, pools, graphs, encoder, rules, tokenizer, counters)

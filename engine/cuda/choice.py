@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,12 +15,9 @@ from engine.cuda.kernels.choose import (
     prepare_kernel,
     scan_kernel,
 )
+from engine.cuda.launch import RESULT_FIELDS
 from engine.rules import MAX_INITIAL_TIMESTAMP, Rules
 
-Ints = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float32]
-
-RESULT_FIELDS = 3  # of a token: what follows it, its log-probability, no-speech probability
 SCAN_BLOCK = 4096  # words looked through by one program
 
 
@@ -132,12 +127,6 @@ class Chooser:
             self._rules.timestamp_begin,
             num_warps=1,
         )
-
-
-def read_results(results: Ints) -> tuple[Ints, Floats, Floats]:
-    """Take results apart: tokens, log-probabilities, no-speech probabilities, each (N,)."""
-    floats = results.view(np.float32)
-    return results[:, 0], floats[:, 1], floats[:, 2]
 
 
 def next_power_of_2(n: int) -> int:

@@ -22,8 +22,8 @@ from engine.attention.paged import (
     lay_blocks,
     log2_weight,
 )
-from engine.cuda.graphs import Done
 from engine.cuda.kernels.encoder import BLOCK_FIELDS, QUERY_BLOCK
+from engine.cuda.launch import Done
 from engine.extent import Extent
 from engine.mel import LogMel
 from engine.whisper import Whisper

@@ -17,45 +17,13 @@ from torch import Tensor
 
 from engine.attention.paged import PagedAttention, Pools
 from engine.cuda.batch import TOKEN_INTS, Inputs, Row, pack, view_inputs
-from engine.cuda.choice import RESULT_FIELDS, Chooser
+from engine.cuda.choice import Chooser
+from engine.cuda.launch import RESULT_FIELDS, Done, Launched
 from engine.whisper import Whisper
 
 Ints = npt.NDArray[np.int32]
 
 NUM_IN_FLIGHT = 2  # passes: one runs while the host prepares the next
-
-
-class Done:
-    """A moment in a stream that the host can wait for; on a CPU it has always passed."""
-
-    def __init__(self, stream: torch.cuda.Stream | None) -> None:
-        self._event = None if stream is None else torch.cuda.Event()  # type: ignore[no-untyped-call]
-        if self._event is not None:
-            self._event.record(stream)
-
-    def is_over(self) -> bool:
-        return self._event is None or self._event.query()  # type: ignore[no-untyped-call]
-
-    def wait(self) -> None:
-        if self._event is not None:
-            self._event.synchronize()
-
-    def hold(self, stream: torch.cuda.Stream | None) -> None:
-        """Make a stream wait, and not the host."""
-        if self._event is not None and stream is not None:
-            stream.wait_event(self._event)
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A pass on the device."""
-
-    done: Done
-    firsts: list[int]  # the first token of each row
-    results: Ints  # (N, RESULT_FIELDS), to be read once it is done, before the next but one starts
-    # of each layer with alignment heads, (N, heads, D): overwritten by the next pass
-    queries: list[Tensor]
-    logits: Tensor  # (N, V) float32: overwritten by the next pass
 
 
 @dataclass(slots=True)

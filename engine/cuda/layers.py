@@ -14,16 +14,25 @@ from engine.cuda.kernels.encoder import norm as normalise
 from engine.cuda.kernels.linear import Tiling, row_linear
 from engine.layers import Add, Pair, Project
 
-# Of the projection onto the vocabulary, the best of those that were tried at 1 to 256 rows. Both add
-# in steps of 16 along k, so a row has the same bits from either.
+# Of the projection onto the vocabulary, the best of those that were tried at 1 to 256 rows. Both
+# add in steps of 16 along k, so a row has the same bits from either.
 FEW_ROWS = Tiling(block_m=64, block_n=128, block_k=64, num_stages=4, num_warps=4)
 MANY_ROWS = Tiling(block_m=128, block_n=128, block_k=64, num_stages=4, num_warps=8)
+
+# for each row of a norm
+MANY_ROWS_WARPS, FEW_ROWS_WARPS = 1, 8
 
 
 class CudaLayers:
     """Layers of one stack, in the weights' own type. Implements `engine.layers.Layers`."""
 
-    def __init__(self) -> None:
+    def __init__(self, norm_warps: int) -> None:
+        """Begin a stack.
+
+        Args:
+            norm_warps: MANY_ROWS_WARPS for an encoder, FEW_ROWS_WARPS for a decoder.
+        """
+        self._norm_warps = norm_warps
         # the biases of all layers so far that were added to the stream; None before the first
         self._shift: Tensor | None = None
 
@@ -42,7 +51,7 @@ class CudaLayers:
 
     def norm(self, norm: Pair) -> Project:
         weight, bias, shift = norm.weight.float(), norm.bias.float(), self.shift_like(norm.weight)
-        return lambda x: normalise(x, shift, weight, bias)
+        return lambda x: normalise(x, shift, weight, bias, self._norm_warps)
 
     def linear(self, linear: Pair) -> Project:
         weight, bias = linear.weight.t(), linear.bias

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.api import Samples
-from engine.attention.paged import PagedAttention, Pools
+from engine.attention import Attention
 from engine.counters import Counters
 from engine.cuda.batch import KEEP, Row
-from engine.cuda.choice import read_results
-from engine.cuda.encoder import Encoder
-from engine.cuda.graphs import DecoderGraphs, Done, Launched
+from engine.cuda.launch import Done, Launched, read_results
 from engine.rules import Rules
 from engine.runner import align, keep_sampled, make_feed
 from engine.sequence import Phase, Sequence
 from engine.tokenizer import Tokenizer
 from engine.whisper import Whisper
+
+if TYPE_CHECKING:  # they import Triton; the runner's own logic is tested without
+    from engine.attention.paged import Pools
+    from engine.cuda.encoder import Encoder
+    from engine.cuda.graphs import DecoderGraphs
 
 MAX_SEED = 1 << 22  # the kernel makes room for positions below it
 
@@ -70,6 +74,7 @@ class CudaRunner:
     def __init__(
         self,
         model: Whisper,
+        attention: Attention,
         pools: Pools,
         graphs: DecoderGraphs,
         encoder: Encoder,
@@ -77,14 +82,19 @@ class CudaRunner:
         tokenizer: Tokenizer,
         counters: Counters,
     ) -> None:
+        """Drive graphs and an encoder that are captured.
+
+        Args:
+            attention: reads the pools, for word times.
+        """
         self._model = model
+        self._attention = attention
         self._pools = pools
         self._graphs = graphs
         self._encoder = encoder
         self._rules = rules
         self._tokenizer = tokenizer
         self._counters = counters
-        self._attention = PagedAttention(pools, max_tokens=1)  # for its pools only
         self._tables = np.zeros(tuple(pools.tables.shape), dtype=np.int32)
         self._has_new_tables = False
         self._free_slots = list(range(pools.num_slots))
@@ -97,6 +107,11 @@ class CudaRunner:
         self._language_ids = torch.tensor(
             list(tokenizer.languages.values()), dtype=torch.int64, device=pools.device
         )
+
+    @property
+    def num_eager_passes(self) -> int:
+        """Passes that were launched kernel by kernel: none, once graphs are captured."""
+        return self._graphs.num_eager
 
     def can_encode(self) -> bool:
         """Say whether the encoder is free; while it is not, windows gather for the next call."""

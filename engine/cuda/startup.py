@@ -14,6 +14,7 @@ from engine.cuda.memory import Memory, plan_memory
 logger = logging.getLogger(__name__)
 
 MIN_CAPABILITY = (8, 0)  # Ampere: the first with bfloat16
+FP8_CAPABILITY = (8, 9)  # Ada: the first that multiplies 8-bit floating point
 
 
 class DeviceError(ValueError):
@@ -48,6 +49,20 @@ def check_device(device: torch.device) -> bool:
         )
         return False
     return True
+
+
+def check_fp8(device: torch.device) -> None:
+    """Check that the GPU multiplies in 8-bit floating point.
+
+    Raises:
+        DeviceError: it does not.
+    """
+    capability = torch.cuda.get_device_capability(device)
+    if capability < FP8_CAPABILITY:
+        raise DeviceError(
+            f"dtype: fp8 needs compute capability {FP8_CAPABILITY[0]}.{FP8_CAPABILITY[1]} or "
+            f"higher, got {capability[0]}.{capability[1]}; choose bfloat16"
+        )
 
 
 def round_alike() -> None:

@@ -147,13 +147,17 @@ def norm_kernel(
     tl.store(out + row * C + c, normal.to(out.dtype.element_ty), mask=inside)
 
 
-def norm(x: Tensor, shift: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Normalise the rows of x + shift: (N, C) -> (N, C); shift, weight and bias (C,) float32."""
+def norm(x: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, num_warps: int) -> Tensor:
+    """Normalise the rows of x + shift: (N, C) -> (N, C); shift, weight and bias (C,) float32.
+
+    Args:
+        num_warps: for each row. One where rows are many: it waits for no other, and many rows
+            share a processor. Eight where they are few. The bits depend on it.
+    """
     N, C = x.shape
     assert x.is_contiguous()
     out = torch.empty_like(x)
-    # one warp a row: it never waits for another, and many rows share a processor
     norm_kernel[(N,)](
-        x, shift, weight, bias, out, C, EPSILON, triton.next_power_of_2(C), num_warps=1
+        x, shift, weight, bias, out, C, EPSILON, triton.next_power_of_2(C), num_warps=num_warps
     )
     return out

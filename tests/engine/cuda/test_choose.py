@@ -45,7 +45,8 @@ def view_fields(packed: npt.NDArray[np.int32]) -> tuple[torch.Tensor, torch.Tens
 
 
 def test_tokens_and_probabilities_equal_the_rules(device: torch.device, rules: Rules) -> None:
-    from engine.cuda.choice import Chooser, read_results
+    from engine.cuda.choice import Chooser
+    from engine.cuda.launch import read_results
 
     torch.manual_seed(1)
     N = 64
@@ -78,7 +79,8 @@ def test_tokens_and_probabilities_equal_the_rules(device: torch.device, rules: R
 def test_sampling_draws_allowed_tokens_and_repeats_itself(
     device: torch.device, rules: Rules
 ) -> None:
-    from engine.cuda.choice import Chooser, read_results
+    from engine.cuda.choice import Chooser
+    from engine.cuda.launch import read_results
 
     N = 32
     chooser = Chooser(rules, NO_SPEECH, num_slots=4, max_tokens=N, device=device)

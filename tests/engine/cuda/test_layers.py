@@ -45,6 +45,6 @@ def test_a_stack_equals_the_plain_layers(device: torch.device, dtype: torch.dtyp
         return [attended, x, cross(x), layers.logits(vocabulary.to(to))(x)]
 
     expected = run(PlainLayers(DenseLinear), x0.clone(), torch.float32)
-    for result, reference in zip(run(CudaLayers(), x0.clone(), dtype), expected, strict=True):
+    for result, reference in zip(run(CudaLayers(8), x0.clone(), dtype), expected, strict=True):
         error = (result.float() - reference).norm() / reference.norm()
         assert error < 0.02, float(error)
