@@ -18,6 +18,7 @@ SLIDE = 10 * SAMPLE_RATE  # a window longer than this slides to a settled senten
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
 CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
+LEFT_OVER = SAMPLE_RATE  # 1 s behind the last word that there was room for is worth another window
 FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
 
 
@@ -28,6 +29,7 @@ class Heard:
     hypothesis: Hypothesis
     words: list[Word]
     reason: str | None  # why words were withheld
+    has_loop: bool  # words were left out, since they went round in circles
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,40 @@ class OpenSegment:
     def hear(self, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool) -> None:
         """Take the text of a marked window."""
         reason = doubt(hypothesis)
-        words = [] if reason else _words_of(hypothesis)
+        all_words = [] if reason else words_of(hypothesis)
+        words = cut_loop(all_words) if has_loop(hypothesis) else all_words
         if self.heard is not None and self.heard.hypothesis.language != hypothesis.language:
             self.transcript.forget_disagreement()
-        self.heard = Heard(hypothesis, words, reason)
+        self.heard = Heard(hypothesis, words, reason, len(words) < len(all_words))
         self.transcript.agree(words, hypothesis.end, is_pause=is_pause, may_settle=may_settle)
 
     def preview(self, hypothesis: Hypothesis) -> None:
         """Take the text of a window that only refreshes what is shown."""
         if doubt(hypothesis) is None:
-            self.transcript.preview(_words_of(hypothesis), hypothesis.end)
+            words = words_of(hypothesis)
+            words = cut_loop(words) if has_loop(hypothesis) else words
+            self.transcript.preview(words, hypothesis.end)
 
     def has_heard(self, end: int) -> bool:
         """Tell whether the newest marked window is the one that ends here."""
         return self.heard is not None and self.heard.hypothesis.end == end
+
+    def go_on_behind(self, end: int) -> bool:
+        """Settle what was heard up to `end`; tell whether some of it is still to be decoded.
+
+        A window with more words than the decoder has room for is decoded in further steps.
+        """
+        assert self.heard is not None
+        is_whole = not self.heard.hypothesis.is_truncated or self.heard.has_loop
+        self.transcript.complete()
+        settled = self.transcript.settled
+        last = settled[-1].end if settled else self.window_start
+        if is_whole or end - last < LEFT_OVER or last - self.window_start < LEFT_OVER:
+            return False
+        self.window_start = last
+        self.transcript.slide(len(self.transcript.anchors))
+        self.heard = None
+        return True
 
     def resume(self, start: int, buffer: AudioBuffer) -> None:
         """Begin a new window after a rest."""
@@ -166,8 +188,3 @@ class OpenSegment:
             return None
         self._shown = shown
         return shown
-
-
-def _words_of(hypothesis: Hypothesis) -> list[Word]:
-    words = words_of(hypothesis)
-    return cut_loop(words) if has_loop(hypothesis) else words

@@ -258,14 +258,12 @@ class Session:
                     self._decoded_end = max(self._decoded_end, start)
                 case Rested(end):
                     assert segment is not None
-                    if not segment.has_heard(end):
+                    if not segment.has_heard(end) or segment.go_on_behind(end):
                         return
-                    segment.transcript.complete()
                 case Closed(end, speech_end):
                     assert segment is not None
-                    if not segment.has_heard(end):
+                    if not segment.has_heard(end) or segment.go_on_behind(end):
                         return
-                    segment.transcript.complete()
                     lag = self._buffer.end - end
                     self._events.append(SpeechEnded(self._channel, segment.number, speech_end, lag))
                     self._finish(segment, end, is_endpoint=True)

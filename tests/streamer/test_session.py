@@ -337,6 +337,26 @@ def test_what_is_doubted_is_withheld_with_the_reason() -> None:
     assert [(final.text, final.reason) for final in player.finals] == [("", "low_probability")]
 
 
+@pytest.mark.parametrize("partials", [True, False])
+def test_more_words_than_a_decode_has_room_for_are_all_there(partials: bool) -> None:
+    class Cramped(Recogniser):
+        def decode(self, window: Window) -> Hypothesis:
+            hypothesis = super().decode(window)
+            if not hypothesis.segments or len(hypothesis.segments[0].words) <= 12:
+                return hypothesis
+            words = hypothesis.segments[0].words[:12]
+            text = "".join(word.text for word in words)
+            segment = dataclasses.replace(hypothesis.segments[0], text=text, words=words)
+            return dataclasses.replace(hypothesis, segments=(segment,), is_truncated=True)
+
+    talk = timeline([40], [1.0], stops=False)
+    player = Player(Cramped(talk.words), SessionSettings(partials=partials))
+    player.play(talk.samples, [1600])
+    player.end()
+    check(player.events)
+    assert player.text == talk.text
+
+
 def test_without_partials_only_finals_come_and_less_is_decoded() -> None:
     player = play(TALK, options=SessionSettings(partials=False))
     assert player.text == TALK.text
