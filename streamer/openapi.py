@@ -19,6 +19,7 @@ Speech to text over HTTP. Live sound goes to WebSockets, which OpenAPI cannot de
 NUMBER: Json = {"type": "number"}
 INTEGER: Json = {"type": "integer"}
 STRING: Json = {"type": "string"}
+MODEL: Json = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 
 
 def _object(properties: Json, *optional: str) -> Json:
@@ -202,7 +203,7 @@ DOCUMENT: Json = {
         "/v1/models/{model}": {
             "get": {
                 "summary": "Describe a model",
-                "parameters": [{"name": "model", "in": "path", "required": True, "schema": STRING}],
+                "parameters": [{"name": "model", "in": "path", "required": True, "schema": MODEL}],
                 "responses": {
                     "200": _answer("The model", _ref("Model")),
                     **_errors(404, 503),
