@@ -17,7 +17,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streamer.service import Refusal
 
-
 # one half of a surrogate pair, as an escape of JSON: no text at all, and nothing that can be sent
 # back, or that a tokenizer takes
 _LONE_SURROGATE = re.compile(

@@ -49,7 +49,7 @@ async def test_sound_and_finals_are_counted_and_live_delays_timed() -> None:
     assert [e.text.split() for e in events if isinstance(e, Final)] == [["w0", "w1", "w2", "w3"]]
     assert value(metrics, "audio_seconds_total") == pytest.approx(3.0)
     assert value(metrics, "final_delay_seconds_count") == 1
-    assert 0.3 < value(metrics, "final_delay_seconds_sum") < 2.0
+    assert 0.0 < value(metrics, "final_delay_seconds_sum") < 2.0
     assert value(metrics, "first_word_seconds_count") == 1
     assert value(metrics, "lag_seconds_count") >= 1
 
