@@ -13,7 +13,7 @@ import pytest
 
 from engine.api import EngineBusy, InvalidRequest, StreamLost, StreamOptions, Window
 from engine.remote import RemoteEngine, start_engine
-from engine.wire import MAX_FRAME_BYTES, Close, Recipe, Unpacker, pack
+from engine.wire import Recipe
 from tests.engine.echo_engine import EchoEngine
 
 GERMAN = StreamOptions(language="de")
@@ -166,17 +166,3 @@ def test_closing_while_the_process_hangs_does_not_wait_for_it() -> None:
     start = time.monotonic()
     asyncio.run(hang())
     assert time.monotonic() - start < 8
-
-
-def test_frames_may_be_cut_anywhere() -> None:
-    data = pack(Close(1)) + pack(Close(2))
-    for size in (1, 3, len(data)):
-        unpacker, found = Unpacker(), []
-        for start in range(0, len(data), size):
-            found += unpacker.receive(data[start : start + size])
-        assert found == [Close(1), Close(2)]
-
-
-def test_a_frame_beyond_the_limit_is_refused() -> None:
-    with pytest.raises(ValueError, match="at most"):
-        list(Unpacker().receive((MAX_FRAME_BYTES + 1).to_bytes(4, "little")))
