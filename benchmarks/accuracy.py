@@ -100,9 +100,8 @@ async def _measure_one(
     tally.num_windows += len(played.windows)
     tally.num_unsettled += count_unsettled(played)
     if recording.category in SILENT:
-        shown = {t.event.settled + t.event.volatile for t in played.told if _is_partial(t.event)}
         tally.num_false += len(played.text.split())
-        tally.num_false_shown += sum(len(text.split()) for text in shown)
+        tally.num_false_shown += count_shown(played)
         return
     digits = recording.category == "digits_8k"
     truth = normalize(recording.text, recording.language, digits=digits)
@@ -121,8 +120,15 @@ async def _once(samples: Samples) -> AsyncIterator[Samples]:
     yield samples
 
 
-def _is_partial(event: object) -> bool:
-    return isinstance(event, Partial)
+def count_shown(played: Played) -> int:
+    """Count the words of the longest partial of every segment."""
+    longest: dict[int, int] = defaultdict(int)
+    for told in played.told:
+        if isinstance(told.event, Partial):
+            text = told.event.settled + told.event.volatile
+            segment = told.event.segment
+            longest[segment] = max(longest[segment], len(text.split()))
+    return sum(longest.values())
 
 
 def count_unsettled(played: Played) -> int:
@@ -153,7 +159,7 @@ def report(tallies: dict[str, Tally], model: str, settings: SessionSettings) -> 
         if name in SILENT:
             rows[name] |= {
                 "false_words_per_min": round(tally.num_false / minutes, 2),
-                "false_shown_per_min": round(tally.num_false_shown / minutes, 2),
+                "shown_words_per_min": round(tally.num_false_shown / minutes, 2),
             }
             print(
                 f"{name:16}{minutes:6.1f}   false words per minute: {tally.num_false / minutes:.2f}"

@@ -51,7 +51,7 @@ def normalize(text: str, language: str, *, digits: bool = False) -> list[str]:
         language: ISO 639-1; zh and ja become characters.
         digits: numbers are read digit by digit, however they are grouped.
     """
-    normal = _normalizer(language)(text)
+    normal: str = _normalizer(language)(text)
     if digits:
         normal = "".join(f" {c} " if c.isdigit() else c for c in normal)
     return normal.split()
