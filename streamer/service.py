@@ -9,14 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TypeVar, cast
-
-import numpy as np
 
 from engine.api import (
     SAMPLE_RATE,
@@ -25,9 +21,7 @@ from engine.api import (
     Hypothesis,
     ModelInfo,
     Samples,
-    StreamOptions,
     Watched,
-    Window,
 )
 from streamer import key_source, offline
 from streamer.access import ApiKey, current_key
@@ -35,14 +29,13 @@ from streamer.audio import AudioFormat
 from streamer.calibration import measure_capacity
 from streamer.config import ServerConfig
 from streamer.limits import Bucket, Capacity
+from streamer.loading import run_in_daemon, warm_up
 from streamer.metered import MeteredEngine
 from streamer.metrics import Metrics
 from streamer.served import ServedSession
 from streamer.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 RECORDING_STREAMS = 4  # windows of a file decoded at once while nobody speaks
 RETRY_AFTER_S = 5.0  # when a client that found no room may ask again
@@ -321,8 +314,8 @@ class Service:
 
     async def _load(self) -> None:
         try:
-            engine = await _run_in_daemon(self._load_engine)
-            await _warm_up(engine)
+            engine = await run_in_daemon(self._load_engine)
+            await warm_up(engine)
             if self.config.calibrate:
                 self.capacity.calibrate(await measure_capacity(engine))
         except Exception as error:
@@ -335,38 +328,3 @@ class Service:
             info, limit = engine.info, self.capacity.limit
             logger.info("ready: %s, %s, %s; %d sessions", info.name, info.device, info.dtype, limit)
         self._settled.set()
-
-
-async def _run_in_daemon(function: Callable[[], T]) -> T:
-    """Run in a thread that does not keep the process alive: loading may take minutes."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():  # nobody waits any more
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast("T", result))
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = function()
-        except BaseException as raised:
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, name="load-engine", daemon=True).start()
-    return await future
-
-
-async def _warm_up(engine: Engine) -> None:
-    """Decode once each way, so that the first caller does not wait for kernels and pools."""
-    audio = np.random.default_rng(0).normal(0, 1e-3, 3 * SAMPLE_RATE).astype(np.float32)
-    options = StreamOptions(language=engine.info.languages[0], temperatures=(0.0,))
-    async with engine.stream(options) as stream:
-        await stream.decode(Window(start=0, audio=audio))
-        await stream.decode(Window(start=0, audio=audio, is_final=True, word_times=True))
