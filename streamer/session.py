@@ -24,7 +24,8 @@ from streamer.transcript import fit, join
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
 URGENT_S = 0.1  # a text that may be final overtakes what is in flight when it is overdue by more
 ENOUGH_VOTES = 3 * SAMPLE_RATE  # of nearly all votes, to settle on a detected language
-LATE_S = 1.0  # a checkpoint overdue by more is skipped if another one waits
+LATE_S = 0.8  # a checkpoint overdue by more is skipped if another one waits
+LIVE_S = 3.0  # who sends further ahead of real time than this does not wait for captions
 STALL_S = 1.0  # sound that stays away this much longer than a packet ends the segment
 LOOKBACK = 10 * FRAME  # kept while nobody speaks, besides the pre-roll: until an onset is noticed
 
@@ -53,6 +54,7 @@ class Session:
         # latest arrival of a packet less the position of its start: when a sample would have come
         # at the pace of real time is this plus its position
         self._lead_s = float("-inf")
+        self._ahead_s = 0.0  # how much sooner than that the newest sample came
         self._received_at = 0.0
         self._largest_packet = 0
 
@@ -132,6 +134,7 @@ class Session:
         self._largest_packet = max(self._largest_packet, len(samples), packet)
         self._lead_s = max(self._lead_s, now - self._buffer.end / SAMPLE_RATE)
         self._buffer.append(samples)
+        self._ahead_s = self._lead_s + self._buffer.end / SAMPLE_RATE - now
         for is_speech in self._detector.detect(samples):
             self._marks += self._segmenter.accept(is_speech)
         self._advance()
@@ -350,7 +353,11 @@ class Session:
         """Drop checkpoints that are too late to be of use, or were not asked for."""
         while self._marks and isinstance(mark := self._marks[0], Checkpoint):
             is_next = len(self._marks) == 1
-            is_late = now - self._lead_s - mark.end / SAMPLE_RATE > LATE_S and not is_next
+            is_late = (
+                not is_next
+                and self._ahead_s <= LIVE_S
+                and now - self._lead_s - mark.end / SAMPLE_RATE > LATE_S
+            )
             # a pause is decoded at once, so that the Final is ready when the silence is long enough
             is_unasked = not self._settings.partials and not (is_next and mark.is_pause)
             if segment.must_slide(mark.end) or not (is_late or is_unasked):

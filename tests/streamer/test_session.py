@@ -232,6 +232,14 @@ def test_overload_means_fewer_and_larger_updates() -> None:
     assert isinstance(last, Final) and last_at - len(TALK.samples) / SAMPLE_RATE < 4.0
 
 
+def test_a_recording_sent_at_once_skips_nothing_however_slow_the_engine() -> None:
+    live = play(TALK, cost_s=0.05)
+    player = play(TALK, [8000], cost_s=2.0, is_live=False)
+    marked = {(w.start, w.end) for w in player.recogniser.windows}
+    assert marked <= {(w.start, w.end) for w in live.recogniser.windows}
+    assert [f.text for f in player.finals] == [f.text for f in live.finals]
+
+
 def test_one_window_is_in_flight_at_a_time() -> None:
     session = Session(SessionSettings())
     session.receive_audio(TALK.samples[: 3 * SAMPLE_RATE], 3.0)
