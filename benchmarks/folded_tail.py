@@ -105,10 +105,12 @@ async def compare_tails(arguments: argparse.Namespace) -> None:
     if arguments.model.endswith(".en"):
         recordings = [r for r in recordings if r.language == "en"]
     cases = []
-    for recording in recordings[:: arguments.every]:
+    for recording in recordings[arguments.first :: arguments.every]:
         audio = recording.read(30.0)
         cases += [Case(recording, audio[: int(cut * len(audio))], cut == 1.0) for cut in CUTS]
-    print(f"{len(cases)} windows of {len(recordings[:: arguments.every])} recordings")
+    print(
+        f"{len(cases)} windows of {len(recordings[arguments.first :: arguments.every])} recordings"
+    )
     print(
         f"{'tail':>6}{'margin':>8}{'English':>9}{'others':>8}{'changed':>9}{'loops':>7}"
         f"{'new':>5}{'encode ms':>11}{'window ms':>11}"
@@ -219,6 +221,7 @@ def main() -> None:
     parser.add_argument("--margins", nargs="+", type=float, default=[1.0])
     parser.add_argument("--every", type=int, default=2, help="take every n-th recording")
     parser.add_argument("--figure", help="draw time against seconds into this PNG instead")
+    parser.add_argument("--first", type=int, default=0, help="recording")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()

@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -185,7 +185,9 @@ class LocalEngine:
                 future.set_result(outcome)
 
         def on_done(outcome: Outcome) -> None:
-            loop.call_soon_threadsafe(resolve, outcome)
+            # a loop that was closed meanwhile has nobody waiting, and must not stop the engine
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(resolve, outcome)
 
         request = self._make_request(state, window, on_done)
         self._loop.submit(request)
@@ -284,6 +286,10 @@ def choose_precision(name: str, device: torch.device) -> Precision:
         if device.type != "cpu":
             raise ValueError(f"dtype: int8 is for the CPU, got device {device.type}")
         return Precision(name, torch.float32, Int8Linear)
+    if name == "fp8":
+        if device.type != "cuda":
+            raise ValueError(f"dtype: fp8 is for a GPU, got device {device.type}")
+        return Precision(name, torch.bfloat16, DenseLinear)
     return Precision(name, getattr(torch, name), DenseLinear)
 
 

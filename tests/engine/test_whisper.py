@@ -74,9 +74,7 @@ def test_convolutions_of_the_sound_alone_equal_those_of_30_s(base: Any) -> None:
     """Short windows of a batch, a folded one, and one that reaches the end."""
     model = Whisper(base.config, base.weights)
     generator = torch.Generator().manual_seed(0)
-    sounds = [
-        torch.randn(n, generator=generator) / 10 for n in (1, 1000, 47_999, 160_000, 478_000)
-    ]
+    sounds = [torch.randn(n, generator=generator) / 10 for n in (1, 1000, 47_999, 160_000, 478_000)]
     for batch in ([0], [1], [2, 0, 3], [4, 2]):
         windows = [sounds[n] for n in batch]
         extents = [measure_extent(len(w), factor=25, margin=50) for w in windows]
