@@ -47,7 +47,7 @@ TICK_S = 0.5  # between two looks whether the process hangs
 RETRY_S = 0.5  # before a process that died at once is started again; doubled each time
 MAX_RETRY_S = 30.0
 STABLE_S = 60.0  # a process that lived this long died of something new
-EXIT_S = 2.0  # that a process gets to end by itself
+EXIT_S = 0.3  # that a process gets to end by itself; it has nothing to save
 POLL_S = 0.05  # between two tries to open a stream while no process is up
 WAIT_UP_S = 120.0  # that a stream waits for the process to be back
 
