@@ -45,7 +45,7 @@ def compare_drafts(model: str, sounds: list[Samples]) -> dict[str, Any]:
                 "seconds": round(time.perf_counter() - began, 2),
                 "p50_ms": round(statistics.median(times) * 1000, 1),
                 "totals": {k: round(v, 2) for k, v in engine.counters.totals().items()},
-                "eager_passes": engine.runner.num_eager_passes,  # type: ignore[attr-defined]
+                "eager_passes": engine.counters.num_passes - engine.counters.num_graph_passes,
                 "pages_leaked": engine.num_pages - engine.num_free_pages,
             }
             texts.append([h for hypotheses in said for h in hypotheses])

@@ -13,6 +13,7 @@ class Counters:
     num_encodes: int = 0  # encoder calls
     num_encoded: int = 0  # windows in them
     num_passes: int = 0  # decoder calls
+    num_graph_passes: int = 0  # of those, replays of a CUDA graph: on a GPU, all of them
     num_rows: int = 0  # sequences in them
     num_drafted: int = 0  # tokens proposed by drafts
     num_accepted: int = 0  # of those, tokens kept

@@ -148,7 +148,14 @@ class DecoderGraphs:
             read.copy_(self._chooser.results[:size], non_blocking=True)
             done = Done(self.stream)
         assert captured.queries is not None and captured.logits is not None
-        return Launched(done, firsts, read.numpy(), captured.queries, captured.logits)
+        return Launched(
+            done,
+            captured.graph is not None,
+            firsts,
+            read.numpy(),
+            captured.queries,
+            captured.logits,
+        )
 
     def _run(self, captured: Captured) -> None:
         """Enqueue all kernels of a pass: what a graph records."""

@@ -41,6 +41,7 @@ class Launched:
     """A pass on the device."""
 
     done: Done
+    is_graph: bool  # and not launched kernel by kernel
     firsts: list[int]  # the first token of each row
     results: Ints  # (N, RESULT_FIELDS), to be read once it is done, before the next but one starts
     # of each layer with alignment heads, (N, heads, D): overwritten by the next pass

@@ -108,11 +108,6 @@ class CudaRunner:
             list(tokenizer.languages.values()), dtype=torch.int64, device=pools.device
         )
 
-    @property
-    def num_eager_passes(self) -> int:
-        """Passes that were launched kernel by kernel: none, once graphs are captured."""
-        return self._graphs.num_eager
-
     def can_encode(self) -> bool:
         """Say whether the encoder is free; while it is not, windows gather for the next call."""
         return self._encoding is None or self._encoding.is_over()
@@ -210,6 +205,7 @@ class CudaRunner:
                 )
             )
         self._counters.num_passes += 1
+        self._counters.num_graph_passes += launched.is_graph
         self._counters.num_rows += len(rows)
         return InFlight(launched, entries)
 

@@ -78,7 +78,9 @@ class Device:
         assert first <= self.max_tokens
         logits = torch.zeros(self.max_tokens, V)
         logits[:, LANGUAGES["de"]] = 2.0
-        return Launched(Done(None), firsts, results, [torch.zeros(self.max_tokens, 1, 4)], logits)
+        return Launched(
+            Done(None), True, firsts, results, [torch.zeros(self.max_tokens, 1, 4)], logits
+        )
 
     def _run(self, row: Row, results: npt.NDArray[np.int32]) -> None:
         slot = self._slots[row.slot]
@@ -155,6 +157,7 @@ def test_texts_are_read_one_pass_late_and_whole() -> None:
     assert [s.tokens for s in sequences] == [[1, 2, 3, 4], [9, 8]]
     assert all(s.is_ended and s.logprobs == [0.25] * (len(s.tokens) + 1) for s in sequences)
     assert steps == 6  # five passes, and one more to read the last
+    assert runner._counters.num_graph_passes == runner._counters.num_passes == len(device.passes)
     assert all(row.tokens == [KEEP] for row in device.passes[1])
     assert sequences[0].num_cached == 3 + 4
     assert sequences[0].no_speech_probability == 0.25
