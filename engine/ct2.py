@@ -14,11 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from engine.models import ModelError
+
+if TYPE_CHECKING:
+    import torch
 
 OLDEST_VERSION, NEWEST_VERSION = 4, 6  # version 4 brought the type of each variable
 SPECIFICATION = "WhisperSpec"
@@ -78,6 +81,9 @@ class Checkpoint:
         variable = self.variables[name]
         data = bytearray(self._parts.read(variable.offset, variable.num_bytes))
         array = np.frombuffer(data, dtype=NUMPY_TYPES[variable.type])
+        # here, so that a service whose engine is another process does without torch
+        import torch
+
         tensor = torch.from_numpy(array.reshape(variable.shape))
         return tensor.view(torch.bfloat16) if variable.type == BFLOAT16 else tensor
 

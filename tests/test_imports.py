@@ -84,6 +84,8 @@ def test_pure_modules_do_no_io_and_read_no_clock(name: str) -> None:
     ("module", "absent"),
     [
         ("engine.api", ("torch", "tokenizers")),
+        ("engine.config", ("torch", "tokenizers")),
+        ("engine.remote", ("torch", "tokenizers")),
         ("streamer.server", ("torch", "tokenizers", "transformers")),
         ("clients.client", ("torch", "starlette", "soundfile")),
         ("clients.transcribe", ("torch", "starlette", "uvicorn")),
