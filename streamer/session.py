@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from typing import TypeGuard
 
-from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
+from engine.api import MAX_WINDOW, Hypothesis, Samples, StreamOptions, Window
 from streamer.buffer import AudioBuffer
 from streamer.events import Event, Final, Partial, SpeechEnded, SpeechStarted
 from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment
+from streamer.pace import Pace
 from streamer.segment import Checkpoint, Closed, Mark, Opened, Rested, Resumed, Segmenter
 from streamer.settings import Endpointing, SessionSettings
 from streamer.speech import FRAME, SpeechDetector
 from streamer.transcript import fit, join
+from streamer.vote import LanguageVote
 
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
 URGENT_S = 0.1  # a text that may be final overtakes what is in flight when it is overdue by more
-ENOUGH_VOTES = 3 * SAMPLE_RATE  # of nearly all votes, to settle on a detected language
-LATE_S = 0.8  # a checkpoint overdue by more is skipped if another one waits
-LIVE_S = 3.0  # who sends further ahead of real time than this does not wait for captions
-STALL_S = 1.0  # sound that stays away this much longer than a packet ends the segment
 LOOKBACK = 10 * FRAME  # kept while nobody speaks, besides the pre-roll: until an onset is noticed
 
 
@@ -48,15 +45,9 @@ class Session:
         self._forgotten = -1  # sound and words up to here are no context
         self._decoded_end = 0  # of the newest window decoded
         self._in_flight: Mark | Window | None = None  # what is being decoded: a mark or a refresh
-        self._language: str | None = None  # detected, and kept for the stream
-        self._votes: dict[str, float] = {}  # samples heard in each language, by how sure it was
+        self._vote = LanguageVote()
         self._is_ended = False
-        # latest arrival of a packet less the position of its start: when a sample would have come
-        # at the pace of real time is this plus its position
-        self._lead_s = float("-inf")
-        self._ahead_s = 0.0  # how much sooner than that the newest sample came
-        self._received_at = 0.0
-        self._largest_packet = 0
+        self._pace = Pace()
 
     # --- what the outside asks -------------------------------------------------------------------
 
@@ -101,8 +92,8 @@ class Session:
         half a second of sound must not stick.
         """
         options = self._settings.stream_options
-        if options.language is None and self._language is not None:
-            return dataclasses.replace(options, language=self._language)
+        if options.language is None:
+            return dataclasses.replace(options, language=self._vote.language)
         return options
 
     @property
@@ -110,7 +101,7 @@ class Session:
         """When to call `next_window` even if nothing has arrived; None for never."""
         if self._is_ended or not self._segmenter.is_open or self._is_manual:
             return None
-        return self._received_at + self._largest_packet / SAMPLE_RATE + STALL_S
+        return self._pace.stops_at
 
     def take_events(self) -> list[Event]:
         """Return the events since the last call, in order."""
@@ -130,11 +121,9 @@ class Session:
         assert not self._is_ended, "sound after the end"
         if not len(samples):
             return
-        self._received_at = now
-        self._largest_packet = max(self._largest_packet, len(samples), packet)
-        self._lead_s = max(self._lead_s, now - self._buffer.end / SAMPLE_RATE)
+        start = self._buffer.end
         self._buffer.append(samples)
-        self._ahead_s = self._lead_s + self._buffer.end / SAMPLE_RATE - now
+        self._pace.receive(start, self._buffer.end, max(packet, len(samples)), now)
         for is_speech in self._detector.detect(samples):
             self._marks += self._segmenter.accept(is_speech)
         self._advance()
@@ -196,21 +185,26 @@ class Session:
             Whether it is given up; its hypothesis is not wanted any more.
         """
         flying, segment = self._in_flight, self._segment
-        if segment is None or not _is_passing(flying) or not self._is_urgent(now):
-            return False
-        if isinstance(flying, Checkpoint) and segment.must_slide(flying.end):
+        if segment is None or not self._is_passing(flying, now) or not self._is_urgent(now):
             return False
         self._in_flight = None
-        while _is_passing(mark := self._marks[0]) and not segment.must_slide(mark.end):
+        while self._is_passing(self._marks[0], now):
             self._marks.popleft()
         return True
+
+    def _is_passing(self, task: Mark | Window | None, now: float) -> bool:
+        """Tell whether a window may be left out: a refresh, or a checkpoint that is late."""
+        if not isinstance(task, Checkpoint):
+            return isinstance(task, Window)
+        must_slide = self._segment is not None and self._segment.must_slide(task.end)
+        return not task.is_pause and not must_slide and self._pace.is_late(task.end, now)
 
     def _is_urgent(self, now: float) -> bool:
         for mark in self._marks:
             if isinstance(mark, Rested | Closed) or (
                 isinstance(mark, Checkpoint) and mark.is_pause
             ):
-                return now - self._lead_s - mark.end / SAMPLE_RATE > URGENT_S
+                return now - self._pace.due_at(mark.end) > URGENT_S
         return False
 
     def receive_hypothesis(self, hypothesis: Hypothesis, now: float) -> None:
@@ -226,8 +220,7 @@ class Session:
             case Checkpoint(end, is_pause):
                 self._marks.popleft()
                 may_settle = self._settings.partials
-                segment.hear(hypothesis, is_pause=is_pause, may_settle=may_settle)
-                self._settle_language(segment, hypothesis)
+                self._hear(segment, hypothesis, is_pause=is_pause, may_settle=may_settle)
                 segment.slide(end, self._buffer)
                 if (rest := segment.cut(end, self._buffer)) is not None:
                     self._finish(segment, rest.start, is_endpoint=False)
@@ -236,8 +229,7 @@ class Session:
                 self._buffer.drop_before(segment.window_start)
                 self._show(segment, hypothesis)
             case _:
-                segment.hear(hypothesis, is_pause=True, may_settle=False)
-                self._settle_language(segment, hypothesis)
+                self._hear(segment, hypothesis, is_pause=True, may_settle=False)
         self._advance()
 
     # --- the chain of marks ----------------------------------------------------------------------
@@ -334,7 +326,7 @@ class Session:
             prompt=self._settings.prompt,
             is_final=is_final,
             word_times=True,
-            deadline=self._lead_s + end / SAMPLE_RATE,
+            deadline=self._pace.due_at(end),
         )
 
     def _refresh(self) -> Window | None:
@@ -353,11 +345,7 @@ class Session:
         """Drop checkpoints that are too late to be of use, or were not asked for."""
         while self._marks and isinstance(mark := self._marks[0], Checkpoint):
             is_next = len(self._marks) == 1
-            is_late = (
-                not is_next
-                and self._ahead_s <= LIVE_S
-                and now - self._lead_s - mark.end / SAMPLE_RATE > LATE_S
-            )
+            is_late = self._pace.is_late(mark.end, now) and not is_next
             # a pause is decoded at once, so that the Final is ready when the silence is long enough
             is_unasked = not self._settings.partials and not (is_next and mark.is_pause)
             if segment.must_slide(mark.end) or not (is_late or is_unasked):
@@ -368,7 +356,7 @@ class Session:
 
     def _show(self, segment: OpenSegment, hypothesis: Hypothesis) -> None:
         """Emit a Partial if it would say something new."""
-        is_guess = self._settings.language is None and self._language is None
+        is_guess = self.stream_options.language is None
         if not self._settings.partials or (is_guess and hypothesis.language_probability < 0.5):
             return
         if (shown := segment.show()) is None:
@@ -387,26 +375,18 @@ class Session:
         )
 
     def _language_of(self, hypothesis: Hypothesis | None) -> str:
-        known = self._settings.language or self._language
+        known = self._settings.language or self._vote.language
         return known or (hypothesis.language if hypothesis else "")
 
-    def _settle_language(self, segment: OpenSegment, hypothesis: Hypothesis) -> None:
-        """Keep a detected language once enough was said in it."""
-        if self._settings.language is not None or self._language is not None:
-            return
-        if segment.heard is None or not segment.heard.words:
-            return
-        weight = hypothesis.language_probability * (hypothesis.end - hypothesis.start)
-        self._votes[hypothesis.language] = self._votes.get(hypothesis.language, 0.0) + weight
-        if self._votes[hypothesis.language] >= max(ENOUGH_VOTES, 0.8 * sum(self._votes.values())):
-            self._language = hypothesis.language
-            self._votes.clear()
+    def _hear(
+        self, segment: OpenSegment, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool
+    ) -> None:
+        """Take the text of a marked window."""
+        segment.hear(hypothesis, is_pause=is_pause, may_settle=may_settle)
+        if self._settings.language is None and segment.heard is not None and segment.heard.words:
+            length = hypothesis.end - hypothesis.start
+            self._vote.count(hypothesis.language, hypothesis.language_probability, length)
 
     @property
     def _is_manual(self) -> bool:
         return self._settings.endpointing is Endpointing.MANUAL
-
-
-def _is_passing(flying: Mark | Window | None) -> TypeGuard[Checkpoint | Window]:
-    """Tell whether a window only shows what is being said, and settles nothing that must be."""
-    return isinstance(flying, Window) or (isinstance(flying, Checkpoint) and not flying.is_pause)

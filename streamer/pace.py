@@ -1,0 +1,41 @@
+"""How sound arrives: when a sample was due, whether somebody listens, whether it has stopped."""
+
+from __future__ import annotations
+
+from engine.api import SAMPLE_RATE
+
+LATE_S = 0.8  # text that is overdue by more comes too late for captions
+LIVE_S = 3.0  # who sends further ahead of real time than this does not wait for captions
+STALL_S = 1.0  # sound that stays away this much longer than a packet has stopped
+
+
+class Pace:
+    """Follows the arrival of packets."""
+
+    def __init__(self) -> None:
+        # latest arrival of a packet less the position of its start: when a sample would have come
+        # at the pace of real time is this plus its position
+        self._lead_s = float("-inf")
+        self._ahead_s = 0.0  # how much sooner than that the newest sample came
+        self._received_at = 0.0
+        self._largest_packet = 0
+
+    def receive(self, start: int, end: int, packet: int, now: float) -> None:
+        """Note the arrival of the samples from `start` to `end`, of a packet of so many samples."""
+        self._received_at = now
+        self._largest_packet = max(self._largest_packet, packet)
+        self._lead_s = max(self._lead_s, now - start / SAMPLE_RATE)
+        self._ahead_s = self.due_at(end) - now
+
+    def due_at(self, position: int) -> float:
+        """Return when a sample would have come at the pace of real time."""
+        return self._lead_s + position / SAMPLE_RATE
+
+    def is_late(self, position: int, now: float) -> bool:
+        """Tell whether the text up to here comes too late for those who follow it live."""
+        return self._ahead_s <= LIVE_S and now - self.due_at(position) > LATE_S
+
+    @property
+    def stops_at(self) -> float:
+        """When sound has stopped, if none arrives until then."""
+        return self._received_at + self._largest_packet / SAMPLE_RATE + STALL_S

@@ -1,0 +1,25 @@
+"""Choose the language of a stream from what was detected window by window."""
+
+from __future__ import annotations
+
+from engine.api import SAMPLE_RATE
+
+ENOUGH = 3 * SAMPLE_RATE  # samples heard in a language, weighed by how sure the detection was
+MAJORITY = 0.8  # of all votes
+
+
+class LanguageVote:
+    """Half a second of sound is often taken for another language; a few windows seldom are."""
+
+    def __init__(self) -> None:
+        self.language: str | None = None  # once it is chosen, it stays
+        self._votes: dict[str, float] = {}
+
+    def count(self, language: str, probability: float, length: int) -> None:
+        """Take what was detected in a window with words, of so many samples."""
+        if self.language is not None:
+            return
+        self._votes[language] = self._votes.get(language, 0.0) + probability * length
+        if self._votes[language] >= max(ENOUGH, MAJORITY * sum(self._votes.values())):
+            self.language = language
+            self._votes.clear()
