@@ -63,9 +63,13 @@ def decode(
             source = _spool(front, stack) if front.has_index_last() else front
         shaper: _Shaper | None = None
         for frame in read_frames(source, raw, head):
-            if shaper is None or not shaper.fits(frame):
-                if shaper is not None:  # a chained stream goes on at another rate or layout
-                    yield shaper.flush()
+            if shaper is None:
+                shaper = _Shaper(frame, channels)
+                channels = shaper.num_arrays
+            elif not shaper.fits(frame):  # a chained stream goes on at another rate or layout
+                yield shaper.flush()
+                if channels not in (1, frame.layout.nb_channels):
+                    return
                 shaper = _Shaper(frame, channels)
             yield shaper.shape(frame)
         if shaper is not None:
@@ -211,6 +215,7 @@ class _Shaper:
             channels = 2 if self._source_channels == 2 else 1
         if channels != 1 and channels != self._source_channels:
             raise AudioError(f"expected {channels} channels, got {self._source_channels}")
+        self.num_arrays = channels
         self._mixer = Mixer(self._source_channels, self._rate) if channels == 1 else None
         self._resamplers = [
             soxr.ResampleStream(self._rate, SAMPLE_RATE, 1, dtype="float32")
@@ -229,8 +234,7 @@ class _Shaper:
         return self._resample(samples, is_last=False)
 
     def flush(self) -> list[Samples]:
-        num_arrays = 1 if self._mixer is not None else self._source_channels
-        samples = np.zeros((num_arrays, 0), np.float32)
+        samples = np.zeros((self.num_arrays, 0), np.float32)
         if self._mixer is not None:
             samples = self._mixer.flush()[None, :]
         return self._resample(samples, is_last=True)

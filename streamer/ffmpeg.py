@@ -14,6 +14,7 @@ from streamer.front import RawFormat, Source, explain_failure
 FORMATS = "wav,w64,flac,ogg,matroska,webm,mov,mp4,m4a,mp3,aac,aiff,au,caf,asf,wv,amr"
 MIN_RATE, MAX_RATE = 4_000, 384_000  # Hz; a rate outside is a lie in a header
 MAX_CHANNELS = 64  # FFmpeg's own limit for most codecs
+MAX_FAILURES = 16  # of a container to find its next packet, until the rest is given up
 PROBE = 5_000_000  # bytes in which a format must show itself (FFmpeg's own default)
 
 
@@ -45,7 +46,7 @@ def read_frames(source: Source, raw: RawFormat | None, head: bytes) -> Iterator[
         )
     except (av.FFmpegError, ValueError) as error:
         raise AudioError(explain_failure(head)) from error
-    num_frames = 0
+    num_frames = num_failures = num_failures_in_packets = 0
     with container:
         if not container.streams.audio:
             raise AudioError("expected an audio track, found none in the file")
@@ -56,21 +57,31 @@ def read_frames(source: Source, raw: RawFormat | None, head: bytes) -> Iterator[
         while True:
             try:
                 packet = next(packets)
-                for frame in packet.decode():
-                    _check(frame)
-                    num_frames += 1
-                    yield frame
-            except av.InvalidDataError:
-                # of a packet: the next one may be whole; of the container: `next` ends below
-                continue
             except StopIteration:
                 break
-            except (av.FFmpegError, ValueError) as error:
-                if num_frames:
+            except av.FFmpegError:
+                num_failures += 1
+                if num_failures > MAX_FAILURES:
                     break
-                raise AudioError(explain_failure(head)) from error
+                packets = container.demux(stream)  # goes on where it stopped
+                continue
+            try:
+                frames = packet.decode()
+            except (av.FFmpegError, ValueError):
+                num_failures_in_packets += 1
+                continue  # the next packet may be whole
+            for frame in frames:
+                try:
+                    _check(frame)
+                except AudioError:
+                    if num_frames == 0:
+                        raise
+                    continue  # a damaged frame among sound ones
+                num_frames += 1
+                yield frame
     if num_frames == 0:
-        raise AudioError("expected audio, found none in the file")
+        is_damaged = num_failures or num_failures_in_packets
+        raise AudioError(explain_failure(head) if is_damaged else "expected audio, found none")
 
 
 def _check(frame: av.AudioFrame) -> None:

@@ -194,6 +194,25 @@ def test_opposite_phase_is_heard() -> None:
     assert np.sqrt(np.mean(mixed**2)) == pytest.approx(0.4 / np.sqrt(2), rel=0.02)
 
 
+def test_a_stream_may_go_on_with_other_channels_or_another_rate() -> None:
+    mono, stereo = encode("adts", "aac"), encode("adts", "aac", channels=2, rate=44_100)
+    for read in (pull, lambda data, channels: push(data, 999, channels)):
+        (mixed,) = read(mono + stereo, None)
+        assert len(mixed) / RATE == pytest.approx(4.0, abs=0.2)
+        # two channels cannot go on as one
+        apart = read(stereo + mono, None)
+        assert len(apart) == 2 and len(apart[0]) / RATE == pytest.approx(2.0, abs=0.2)
+
+
+def test_what_follows_the_damage_is_heard() -> None:
+    data = bytearray(encode("adts", "aac", seconds=6.0))
+    random = np.random.default_rng(5)
+    for at in range(len(data) // 3, len(data) // 3 + 2000, 50):
+        data[at] = int(random.integers(256))
+    for samples in (pull(bytes(data))[0], push(bytes(data), 1000)[0]):
+        assert len(samples) / RATE > 5.0
+
+
 def test_other_numbers_of_channels_than_asked_for_are_refused() -> None:
     with pytest.raises(AudioError, match="expected 2 channels, got 1"):
         pull(wav(tone(), tag=3), channels=2)
