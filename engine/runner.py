@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,7 +95,8 @@ class Runner:
         self._counters.num_encodes += 1
         self._counters.num_encoded += len(sequences)
         with torch.inference_mode():
-            windows = [torch.from_numpy(samples).to(self._device) for samples in audio]
+            # a copy, since a caller's array may be read-only or run backwards
+            windows = [torch.from_numpy(np.array(s)).to(self._device) for s in audio]
             extents = [sequence.extent for sequence in sequences]
             x = self._embed(windows, extents)
             self._attention.plan_encoder(extents)
