@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 
 WINDOW = 4 * SAMPLE_RATE  # the mean window of a session that slides at sentence ends
 PERIOD_S = 1.0  # a session at the limit still gets a window this often
-MIN_SESSIONS = 2.0  # a machine that was busy with something else is no measure
 ENOUGH_S = 2.0  # a round that takes longer is the last one
 MAX_WINDOWS = 512  # in one round
 GAIN = 1.1  # a round twice as large that is not so much faster is the last one
@@ -30,7 +29,7 @@ async def measure_capacity(engine: Engine) -> float:
     Rounds double until they bring no more windows a second.
 
     Returns:
-        Sessions, at one window each PERIOD_S; at least MIN_SESSIONS.
+        Sessions, at one window each PERIOD_S.
     """
     num_windows, best = 1, 0.0
     while num_windows <= MAX_WINDOWS:
@@ -53,7 +52,7 @@ async def measure_capacity(engine: Engine) -> float:
             break
         num_windows *= 2
     logger.info("measured %.1f windows a second", best)
-    return max(MIN_SESSIONS, best * PERIOD_S)
+    return best * PERIOD_S
 
 
 async def _decode(engine: Engine, seed: int) -> None:

@@ -79,6 +79,7 @@ class Capacity:
     WINDOW_S = 10.0  # of finals that are looked at
     STEP_S = 5.0  # between two changes
     MIN_FINALS = 3  # fewer say nothing
+    LEAST = 2  # sessions: one alone that is late is no sign of too many
 
     def __init__(self, ceiling: int, target_s: float, now: float) -> None:
         """Start at the ceiling.
@@ -96,11 +97,11 @@ class Capacity:
     @property
     def limit(self) -> int:
         """Sessions that may be open now."""
-        return max(1, min(self._ceiling, int(self._limit)))
+        return min(self._ceiling, max(self.LEAST, int(self._limit)))
 
     def calibrate(self, num_sessions: float) -> None:
         """Set the limit that a measurement gave."""
-        self._limit = max(1.0, min(float(self._ceiling), num_sessions))
+        self._limit = min(float(self._ceiling), num_sessions)
 
     def record(self, delay_s: float, num_sessions: int, now: float) -> None:
         """Take the engine's delay for a final, and adapt the limit."""
@@ -112,7 +113,7 @@ class Capacity:
         delay = self.delay_s(now)
         assert delay is not None
         if delay > self._target_s:
-            self._limit = max(1.0, min(self._limit, num_sessions) * 0.9)
+            self._limit = max(float(self.LEAST), min(self._limit, num_sessions) * 0.9)
         elif delay < self._target_s / 2 and num_sessions >= self.limit:
             self._limit = min(float(self._ceiling), self._limit + 1.0)
         else:

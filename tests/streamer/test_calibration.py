@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 
 from engine.api import EngineBusy, Hypothesis, ModelInfo, StreamOptions, Window
-from streamer.calibration import MIN_SESSIONS, PERIOD_S, measure_capacity
+from streamer.calibration import PERIOD_S, measure_capacity
 
 
 class TimedEngine:
@@ -53,7 +53,7 @@ async def test_batching_counts() -> None:
 async def test_a_slow_engine_is_measured_with_one_window() -> None:
     start = time.monotonic()
     sessions = await measure_capacity(TimedEngine(2.1, width=1))
-    assert sessions == MIN_SESSIONS and time.monotonic() - start < 4
+    assert sessions < 1 and time.monotonic() - start < 4
 
 
 async def test_an_engine_that_is_full_ends_the_measurement() -> None:

@@ -75,13 +75,14 @@ def test_finals_that_are_neither_late_nor_early_change_nothing() -> None:
     assert capacity.limit == 8
 
 
-def test_capacity_stays_between_one_and_the_ceiling() -> None:
-    capacity = Capacity(ceiling=2, target_s=1.0, now=0.0)
+def test_capacity_stays_between_the_least_and_the_ceiling() -> None:
+    capacity = Capacity(ceiling=3, target_s=1.0, now=0.0)
     capacity.calibrate(100.0)
-    assert capacity.limit == 2
+    assert capacity.limit == 3
     for step in range(10):
         late(capacity, 9.0, 1, at=10.0 * (step + 1))
-    assert capacity.limit == 1
+    assert capacity.limit == Capacity.LEAST == 2
+    assert Capacity(ceiling=1, target_s=1.0, now=0.0).limit == 1
 
 
 def test_old_finals_say_nothing() -> None:
