@@ -6,8 +6,8 @@ import html
 import json
 from typing import Any
 
-from streamer.openai_form import FORMATS, GRANULARITIES
-from streamer.realtime_config import LOGPROBS
+from streamer.openai.form import FORMATS, GRANULARITIES
+from streamer.openai.realtime_config import LOGPROBS
 
 Json = dict[str, Any]
 

@@ -19,9 +19,9 @@ from streamer.audio import AudioFormat
 from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
 from streamer.events import Final, Partial
 from streamer.live import LiveSession
-from streamer.openai_body import parse_object
-from streamer.openai_error import ApiError
-from streamer.openai_model import is_served
+from streamer.openai.body import parse_object
+from streamer.openai.error import ApiError
+from streamer.openai.model import is_served
 from streamer.service import Service
 from streamer.settings import SessionSettings
 from streamer.transcript import join

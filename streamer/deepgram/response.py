@@ -17,7 +17,7 @@ from streamer.deepgram.messages import (
 )
 from streamer.deepgram.options import ListenOptions
 from streamer.deepgram.text import confidence_of, write_alternative
-from streamer.openai_format import Collector
+from streamer.openai.format import Collector
 from streamer.protocol import seconds
 
 

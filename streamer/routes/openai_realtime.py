@@ -13,12 +13,12 @@ from http import HTTPStatus
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from streamer.client_secret import SecretSessions
 from streamer.connection import Connection, refuse
 from streamer.gate import SHOWN
-from streamer.openai_model import ALIASES
-from streamer.realtime_config import RealtimeConfig
-from streamer.realtime_session import RealtimeSession
+from streamer.openai.client_secret import SecretSessions
+from streamer.openai.model import ALIASES
+from streamer.openai.realtime_config import RealtimeConfig
+from streamer.openai.realtime_session import RealtimeSession
 from streamer.routes import openai_secret
 from streamer.service import Refusal, Service
 from streamer.vllm_session import VllmSession

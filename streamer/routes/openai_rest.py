@@ -20,12 +20,12 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from engine.api import EngineBusy, InvalidRequest, ModelInfo, Task
-from streamer import openai_format as write
 from streamer.connection import race
 from streamer.container import AudioError
-from streamer.openai_error import ApiError, check_model
-from streamer.openai_form import TranscriptionRequest, open_form, parse_form
-from streamer.openai_model import names
+from streamer.openai import format as write
+from streamer.openai.error import ApiError, check_model
+from streamer.openai.form import TranscriptionRequest, open_form, parse_form
+from streamer.openai.model import names
 from streamer.protocol import seconds
 from streamer.recording import Recording
 from streamer.service import RETRY_AFTER_S, Service

@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
 from streamer.access import MAX_LIFETIME_S, MIN_LIFETIME_S
-from streamer.client_secret import SecretSessions
 from streamer.gate import SHOWN
-from streamer.openai_body import read_object
-from streamer.openai_error import ApiError
-from streamer.realtime_config import RealtimeConfig
+from streamer.openai.body import read_object
+from streamer.openai.client_secret import SecretSessions
+from streamer.openai.error import ApiError
+from streamer.openai.realtime_config import RealtimeConfig
 from streamer.service import Service
 
 DEFAULT_LIFETIME_S = 600

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from engine.api import ModelInfo
 from streamer import strict
 from streamer.audio import AudioFormat
-from streamer.openai_error import ApiError, check_language, check_model
-from streamer.openai_model import LIVE
+from streamer.openai.error import ApiError, check_language, check_model
+from streamer.openai.model import LIVE
 from streamer.settings import Delay, Endpointing, SessionSettings
 
 LOGPROBS = "item.input_audio_transcription.logprobs"

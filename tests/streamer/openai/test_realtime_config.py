@@ -6,8 +6,8 @@ import pytest
 
 from engine.api import ModelInfo
 from streamer.audio import AudioFormat
-from streamer.openai_error import ApiError
-from streamer.realtime_config import LOGPROBS, RealtimeConfig
+from streamer.openai.error import ApiError
+from streamer.openai.realtime_config import LOGPROBS, RealtimeConfig
 from streamer.settings import Delay, Endpointing
 
 INFO = ModelInfo("base", ("en", "de"), "cpu", "float32")

@@ -16,10 +16,10 @@ from engine.api import EngineBusy, EngineError, InvalidRequest
 from streamer import protocol
 from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
 from streamer.live import LiveSession
-from streamer.openai_body import parse_object
-from streamer.openai_error import ApiError
-from streamer.realtime_config import RealtimeConfig
-from streamer.realtime_items import ItemWriter, Message
+from streamer.openai.body import parse_object
+from streamer.openai.error import ApiError
+from streamer.openai.realtime_config import RealtimeConfig
+from streamer.openai.realtime_items import ItemWriter, Message
 from streamer.service import Service
 
 logger = logging.getLogger(__name__)

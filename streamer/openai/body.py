@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from streamer.openai_error import ApiError
+from streamer.openai.error import ApiError
 
 MAX_BODY_BYTES = 1 << 20
 

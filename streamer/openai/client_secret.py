@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from streamer.access import digest_of
-from streamer.realtime_config import RealtimeConfig
+from streamer.openai.realtime_config import RealtimeConfig
 
 MAX_SECRETS = 10_000  # kept at once; the oldest goes first
 

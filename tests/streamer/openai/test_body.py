@@ -1,7 +1,7 @@
 import pytest
 
-from streamer.openai_body import parse_object
-from streamer.openai_error import ApiError
+from streamer.openai.body import parse_object
+from streamer.openai.error import ApiError
 
 
 def test_an_object_is_read() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from engine.api import SAMPLE_RATE, Word
 from streamer.events import Event, Final, Partial, SpeechEnded, SpeechStarted
+from streamer.openai.realtime_config import RealtimeConfig
 from streamer.protocol import seconds
-from streamer.realtime_config import RealtimeConfig
 
 Message = dict[str, Any]  # a server event, still without its id
 

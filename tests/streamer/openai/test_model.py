@@ -1,7 +1,7 @@
 import pytest
 
 from engine.api import ModelInfo
-from streamer.openai_model import ALIASES, is_served, names
+from streamer.openai.model import ALIASES, is_served, names
 
 INFO = ModelInfo("base", ("en",), "cpu", "float32")
 

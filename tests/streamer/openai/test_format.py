@@ -6,7 +6,7 @@ import math
 import pytest
 
 from engine.api import Hypothesis, Segment, Word
-from streamer import openai_format as write
+from streamer.openai import format as write
 
 S = 16_000
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from engine.api import ModelInfo, Task
 from streamer.container import RawFormat
-from streamer.openai_error import ApiError, check_language, check_model
+from streamer.openai.error import ApiError, check_language, check_model
 from streamer.settings import SessionSettings
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")

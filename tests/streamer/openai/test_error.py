@@ -1,7 +1,7 @@
 import pytest
 
 from engine.api import ModelInfo
-from streamer.openai_error import ApiError, check_language, check_model
+from streamer.openai.error import ApiError, check_language, check_model
 
 INFO = ModelInfo("base", ("en", "de"), "cpu", "float32")
 

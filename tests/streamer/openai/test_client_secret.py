@@ -1,8 +1,8 @@
 from engine.api import ModelInfo
-from streamer import client_secret
 from streamer.access import digest_of
-from streamer.client_secret import SecretSessions
-from streamer.realtime_config import RealtimeConfig
+from streamer.openai import client_secret
+from streamer.openai.client_secret import SecretSessions
+from streamer.openai.realtime_config import RealtimeConfig
 
 CONFIG = RealtimeConfig(ModelInfo("base", ("en",), "cpu", "float32"))
 

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 from engine.api import ModelInfo
 from streamer.language import code_of
-from streamer.openai_model import is_served
+from streamer.openai.model import is_served
 from streamer.service import Refusal
 
 INVALID = "invalid_request_error"

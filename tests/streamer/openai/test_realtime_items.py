@@ -5,8 +5,8 @@ from typing import Any
 
 from engine.api import ModelInfo, Word
 from streamer.events import Final, Partial, SpeechEnded, SpeechStarted
-from streamer.realtime_config import RealtimeConfig
-from streamer.realtime_items import ItemWriter
+from streamer.openai.realtime_config import RealtimeConfig
+from streamer.openai.realtime_items import ItemWriter
 
 INFO = ModelInfo("base", ("en", "de"), "cpu", "float32")
 S = 16_000
