@@ -25,6 +25,7 @@ from streamer.chunk import Chunk, Chunker
 from streamer.judgement import cut_loop, doubt, has_loop
 from streamer.settings import SessionSettings
 
+LEFT_OVER = 20_000  # 1.25 s of speech behind the last segment are worth another window
 MAX_LOSSES = 5  # streams lost with one window before the transcription gives up
 RETRY_S = 0.2  # before another stream is opened, times the losses
 
@@ -92,9 +93,20 @@ class _Job:
 
     async def decode(self, chunk: Chunk) -> Hypothesis:
         options = dataclasses.replace(self._settings.stream_options, language=self.language)
+        hypothesis = await self._decode_from(chunk, chunk.start, options)
+        start = chunk.start
+        while (rest := _left_over(hypothesis, start)) is not None:
+            start = rest
+            further = await self._decode_from(chunk, start, options)
+            if doubt(further) is not None:
+                break
+            hypothesis = _join(hypothesis, further)
+        return hypothesis
+
+    async def _decode_from(self, chunk: Chunk, start: int, options: StreamOptions) -> Hypothesis:
         window = Window(
-            start=chunk.start,
-            audio=chunk.audio,
+            start=start,
+            audio=chunk.audio[start - chunk.start :],
             prompt=self._settings.prompt,
             is_final=True,
             # at a cut, the words tell what both windows have
@@ -126,6 +138,37 @@ class _Job:
             last = min(last, sum(word.start + word.end < 2 * chunk.cut for word in words))
         self._words = words[first:last]
         return dataclasses.replace(hypothesis, segments=_trim(hypothesis.segments, first, last))
+
+
+def _left_over(hypothesis: Hypothesis, start: int) -> int | None:
+    """Return where the sound begins that the model left out, or None.
+
+    It may stop at a timestamp though people speak on, or run out of room for words.
+
+    Args:
+        hypothesis: of a chunk, up to its end.
+        start: of the chunk's newest window.
+    """
+    if not hypothesis.segments or doubt(hypothesis) is not None or has_loop(hypothesis):
+        return None
+    words = words_in(hypothesis.segments[-1])
+    last = words[-1].end if hypothesis.is_truncated else hypothesis.segments[-1].end
+    is_worth_it = hypothesis.end - last >= LEFT_OVER and last - start >= LEFT_OVER
+    return last if is_worth_it else None
+
+
+def _join(hypothesis: Hypothesis, further: Hypothesis) -> Hypothesis:
+    """Add the text of a further window to that of a chunk; keep the worse of the signals."""
+    return dataclasses.replace(
+        hypothesis,
+        segments=hypothesis.segments + further.segments,
+        avg_logprob=min(hypothesis.avg_logprob, further.avg_logprob),
+        no_speech_probability=min(hypothesis.no_speech_probability, further.no_speech_probability),
+        compression_ratio=max(hypothesis.compression_ratio, further.compression_ratio),
+        temperature=max(hypothesis.temperature, further.temperature),
+        is_truncated=further.is_truncated,
+        tokens=hypothesis.tokens + further.tokens,
+    )
 
 
 async def _decode(engine: Engine, options: StreamOptions, window: Window) -> Hypothesis:

@@ -18,7 +18,7 @@ SLIDE = 10 * SAMPLE_RATE  # a window longer than this slides to a settled senten
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
 CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
-LEFT_OVER = SAMPLE_RATE  # 1 s behind the last word that there was room for is worth another window
+LEFT_OVER = 20_000  # 1.25 s of speech behind the last word are worth another window
 FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
 
 
@@ -84,14 +84,17 @@ class OpenSegment:
     def go_on_behind(self, end: int) -> bool:
         """Settle what was heard up to `end`; tell whether some of it is still to be decoded.
 
-        A window with more words than the decoder has room for is decoded in further steps.
+        The model may stop at a timestamp though people speak on, or run out of room. What lies
+        behind its last word is decoded in a further window.
         """
-        assert self.heard is not None
-        is_whole = not self.heard.hypothesis.is_truncated or self.heard.has_loop
+        heard = self.heard
+        assert heard is not None
         self.transcript.complete()
+        if heard.has_loop or not heard.words:
+            return False
         settled = self.transcript.settled
         last = settled[-1].end if settled else self.window_start
-        if is_whole or end - last < LEFT_OVER or last - self.window_start < LEFT_OVER:
+        if end - last < LEFT_OVER or last - self.window_start < LEFT_OVER:
             return False
         self.window_start = last
         self.transcript.slide(len(self.transcript.anchors))

@@ -109,3 +109,24 @@ async def test_a_loop_is_cut_and_what_comes_before_it_is_kept() -> None:
     talk = timeline([4], [1.0])
     hypotheses = await transcribe(ScriptedEngine(Looping(talk.words)), talk)
     assert text(hypotheses) == talk.text + " so"
+
+
+async def test_speech_behind_the_last_segment_of_a_window_is_decoded_too() -> None:
+    """The model may close its last segment well before the window's end, and stop."""
+
+    class Lazy(Recogniser):
+        def decode(self, window: Window) -> Hypothesis:
+            hypothesis = super().decode(window)
+            segments = tuple(
+                dataclasses.replace(
+                    segment,
+                    text="".join(word.text for word in segment.words[:20]),
+                    words=segment.words[:20],
+                    end=segment.words[:20][-1].end,
+                )
+                for segment in hypothesis.segments
+            )
+            return dataclasses.replace(hypothesis, segments=segments)
+
+    talk = timeline([50, 3], [0.6, 0.8])
+    assert text(await transcribe(ScriptedEngine(Lazy(talk.words)), talk)) == talk.text

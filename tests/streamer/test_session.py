@@ -346,7 +346,7 @@ def test_what_is_doubted_is_withheld_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("partials", [True, False])
-def test_more_words_than_a_decode_has_room_for_are_all_there(partials: bool) -> None:
+def test_words_behind_the_place_where_the_model_stops_are_all_there(partials: bool) -> None:
     class Cramped(Recogniser):
         def decode(self, window: Window) -> Hypothesis:
             hypothesis = super().decode(window)
@@ -355,7 +355,7 @@ def test_more_words_than_a_decode_has_room_for_are_all_there(partials: bool) -> 
             words = hypothesis.segments[0].words[:12]
             text = "".join(word.text for word in words)
             segment = dataclasses.replace(hypothesis.segments[0], text=text, words=words)
-            return dataclasses.replace(hypothesis, segments=(segment,), is_truncated=True)
+            return dataclasses.replace(hypothesis, segments=(segment,))
 
     talk = timeline([40], [1.0], stops=False)
     player = Player(Cramped(talk.words), SessionSettings(partials=partials))
