@@ -94,9 +94,7 @@ async def by_stream(service: Running, samples: np.ndarray) -> str:
     return " ".join(m["text"] for m in messages if m["type"] == "final" and m["text"])
 
 
-async def test_a_clip_is_read_alike_by_every_way(
-    service: Running, client: Any, jfk: Any
-) -> None:
+async def test_a_clip_is_read_alike_by_every_way(service: Running, client: Any, jfk: Any) -> None:
     samples = jfk.read()
     answer = await client.audio.transcriptions.create(
         file=jfk.path, model="whisper-1", language="en"
