@@ -451,3 +451,19 @@ async def test_the_documented_client(service: Running, tmp_path: Path) -> None:
     host = f"{service.host}:{service.port}"
     out = await run_python(example_of("openai.md"), host, str(path))
     assert out.splitlines() == [f"file: {FIRST} {SECOND}", f"live: {FIRST} {SECOND}"]
+
+
+async def test_a_stopping_service_delivers_what_was_said(service: Running) -> None:
+    async with connect(service) as connection:
+        await send_audio(connection, pcm24(TALK[: 16_000 * 3 + 1600]))
+        await receive_until(connection, "input_audio_buffer.speech_started")
+        # all that was sent is taken in: an answer comes after it
+        await connection.send({"type": "nothing"})
+        await receive_until(connection, "error")
+        draining = asyncio.create_task(service.service.drain())
+        events = await receive_until(connection, f"{TRANSCRIPTION}.completed")
+        assert events[-1].transcript == FIRST
+        with pytest.raises(websockets.ConnectionClosed) as caught:
+            await receive_until(connection, "never")
+        assert caught.value.rcvd is not None and caught.value.rcvd.code == 1012
+        await draining
