@@ -153,7 +153,7 @@ def test_a_served_model_transcribes_a_file_and_stops_cleanly(tmp_path: Path) -> 
         # the client waits for the model by itself
         done = _run("transcribe", str(TALK), "--fast", "--url", url, "--format", "srt")
         assert done.returncode == 0, done.stderr
-        assert "ask not" in done.stdout.lower() and "00:00:0" in done.stdout
+        assert "for your country" in done.stdout.lower() and "00:00:0" in done.stdout
         output = tmp_path / "talk.json"
         done = _run(
             "transcribe", str(TALK), "--fast", "--url", url, "--format", "json", "-o", str(output)

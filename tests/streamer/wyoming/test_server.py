@@ -193,7 +193,7 @@ async def test_the_documented_client_works(address: tuple[str, int], tmp_path: P
 async def test_the_command_serves_until_it_is_stopped() -> None:
     command = [sys.executable, "wordwire.py", "wyoming", "--model", "tiny.en", "--port", "0"]
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=Path(__file__).parents[2], stderr=asyncio.subprocess.PIPE
+        *command, cwd=Path(__file__).parents[3], stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr is not None
     try:
