@@ -125,6 +125,29 @@ def num_covered(settled: Sequence[Word], words: Sequence[Word]) -> int:
     return sum(word.start + word.end < 2 * end for word in words)
 
 
+def uncovered(settled: Sequence[Word], words: Sequence[Word]) -> list[Word]:
+    """Return what a hypothesis says beyond the settled words, see `num_covered`.
+
+    Digits are written one by one in one hypothesis and as one number in the next. A number that
+    begins with settled digits is cut behind them.
+    """
+    count = num_covered(settled, words)
+    tail = list(words[count:])
+    num_left = len(settled) - count  # settled words that no word of the hypothesis stands for
+    if num_left < 1 or not tail:
+        return tail
+    first, said = tail[0], "".join(key(word.text) for word in settled[-num_left:])
+    if not said.isdigit() or not key(first.text).startswith(said):
+        return tail
+    rest = first.text
+    while len(key(rest)) > len(key(first.text)) - len(said):
+        rest = rest[1:]
+    if not key(rest):
+        return tail[1:]
+    start = min(max(first.start, settled[-1].end), first.end - 1)
+    return [Word(" " + rest.lstrip(" ,.-"), start, first.end, first.probability), *tail[1:]]
+
+
 def _difference(a: Word, b: Word) -> float:
     """Cost of taking two words for one: 0 for the same, up to 1.2 for others far apart in time."""
     distance = abs(a.start + a.end - b.start - b.end) / 2 / 16_000

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.api import Word
-from streamer.agreement import is_ideographic, key, num_agreed, num_covered
+from streamer.agreement import is_ideographic, key, num_agreed, uncovered
 from streamer.settings import Delay
 
 
@@ -27,9 +27,9 @@ SHORTEST = 320  # 20 ms, of a word
 SURE = 0.8  # probability from which the model is sure of a word
 OLD = 40_000  # 2.5 s: more sound behind a word than this makes the model no surer of it
 # A volatile word that ends within EDGE of the window's end, or is less likely than LIKELY, is shown
-# only once a second hypothesis has it. Of the shown words 8 % change then, instead of 23 %.
+# only once a second hypothesis has it. Of the shown words 5 % change then, instead of 23 %.
 EDGE = 1_600  # 0.1 s
-LIKELY = 0.3
+LIKELY = 0.5
 
 PATIENCE = {
     Delay.MINIMAL: Patience(2, 2, 0),
@@ -78,7 +78,7 @@ class Transcript:
     def preview(self, words: Sequence[Word], end: int) -> None:
         """Show a hypothesis that does not count for settling."""
         self._before, self._edge = self.volatile, end
-        self.volatile = list(words[num_covered(self.anchors, words) :])
+        self.volatile = uncovered(self.anchors, words)
 
     def agree(self, words: Sequence[Word], end: int, *, is_pause: bool, may_settle: bool) -> None:
         """Take the hypothesis of a marked window; settle what it shares with those before it.
@@ -89,7 +89,7 @@ class Transcript:
             is_pause: silence follows the last word, so no word is cut by the window's end.
             may_settle: False only keeps the words for `complete`.
         """
-        tail = list(words[num_covered(self.anchors, words) :])
+        tail = uncovered(self.anchors, words)
         count = 0
         if may_settle:
             count = self._num_trusted(tail, end)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Hypothesis, Segment, Word
-from streamer.agreement import key, num_agreed, num_covered, split, words_of
+from streamer.agreement import key, num_agreed, num_covered, split, uncovered, words_of
 
 
 def said(text: str, start_s: float = 0.0, word_s: float = 0.4) -> list[Word]:
@@ -79,6 +79,27 @@ def test_a_word_read_as_two_is_still_covered() -> None:
     settled = said("every body knows that")
     words = said("everybody", 0.0, 0.8) + said("knows that we", 0.8)
     assert num_covered(settled, words) == 3
+
+
+@pytest.mark.parametrize(
+    ("settled", "number", "rest"),
+    [
+        ("9 4 8", " 9482199351", " 2199351"),
+        ("9 4 8", " 9,482", " 2"),
+        ("9 4 8", " 948.", None),
+        ("948", " 948219", " 219"),
+        ("9 4 8", " 917", " 917"),
+        ("two", " twofold", " twofold"),
+    ],
+)
+def test_a_number_is_cut_behind_its_settled_digits(
+    settled: str, number: str, rest: str | None
+) -> None:
+    """Digits come one by one, and as a number in the next hypothesis."""
+    words = [Word(number, 0, 64_000, 0.9), *said("and so on", 4.0)]
+    tail = uncovered(said(settled), words)
+    assert [word.text for word in tail] == ([rest] if rest else []) + [" and", " so", " on"]
+    assert all(word.start < word.end for word in tail)
 
 
 def test_repeated_words_are_told_apart_by_time() -> None:
