@@ -13,8 +13,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.faults.speaker import speak, speech, words_of
-from tests.faults.victim import victim
+from tests.faults.speaker import PAUSE_S, SENTENCE_S, speak, speech, words_of
+from tests.faults.victim import Victim, victim
 
 LIMIT_S = 10.0  # within which a stopped service has to be gone
 
@@ -26,19 +26,34 @@ async def test_a_stop_under_eight_live_streams_delivers_every_word_and_exits_0()
             asyncio.create_task(speak(service.ws, audio, pace=1, ends=False)) for _ in range(8)
         ]
         idle = await connect(f"{service.ws}/v1/stream")
-        await asyncio.sleep(4.4)  # in the middle of the second sentence
+        async with asyncio.timeout(30):
+            while await _num_finals(service) < 8:  # everyone's first sentence is text
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1.2)  # and the second one is being spoken
         code, elapsed_s = await service.stop()
         heard = await asyncio.gather(*speaking)
         assert (code, elapsed_s < LIMIT_S) == (0, True), (code, elapsed_s)
         for each in heard:
-            # a second of the second sentence, cut where the stop came
-            assert len(each.words) >= 6 and each.words == words_of(2)[: len(each.words)]
+            # the first sentence, and of the second what was said when the stop came
+            assert len(each.words) >= 4 and each.words == words_of(3)[: len(each.words)]
+            received_s = each.messages[-1]["duration"]
+            assert len(each.words) >= sum(_spoken(received_s))
             assert [m["type"] for m in each.messages].count("reconnect") == 1
             assert each.messages[-1]["type"] == "done"
             assert each.close_code == 1012
         await idle.wait_closed()
         assert idle.close_code == 1012
         assert not service.tracebacks, service.tracebacks
+
+
+async def _num_finals(service: Victim) -> float:
+    return (await service.metrics()).get("wordwire_segments_total{withheld=no}", 0.0)
+
+
+def _spoken(seconds: float) -> list[bool]:
+    """Tell of each whole half second up to there whether someone spoke in it."""
+    period, spoken = int((SENTENCE_S + PAUSE_S) * 2), int(SENTENCE_S * 2)
+    return [number % period < spoken for number in range(int(seconds * 2))]
 
 
 async def test_who_comes_during_the_stop_is_refused() -> None:
