@@ -14,7 +14,7 @@ from streamer.transcript import PATIENCE, Transcript, join
 
 CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
 CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more
-SLIDE = 10 * SAMPLE_RATE  # a window longer than this slides to a settled sentence end
+NEW = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a sentence end
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
 CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
@@ -137,19 +137,25 @@ class OpenSegment:
         is_manual = self.settings.endpointing is Endpointing.MANUAL
         return end - self.start >= self.settings.max_segment and not is_manual
 
-    def slide(self, end: int, buffer: AudioBuffer) -> None:
-        """Move the window's start past settled text, if the window that ended here was long."""
+    def slide(self, end: int, buffer: AudioBuffer, context: int) -> None:
+        """Move the window's start past settled text, if the window that ended here was long.
+
+        Args:
+            end: of the window.
+            buffer: of the channel.
+            context: settled sound that the next window is to keep.
+        """
         length = end - self.window_start
         assert length <= MAX_WINDOW, (self.window_start, end)
         is_forced = length >= SLIDE_FORCED
         if self.must_slide(end):
             self.transcript.settle_until(end - FORCED_MARGIN)
-        if length < SLIDE:
+        if length < context + NEW:
             return
         edge = best_edge(
             self.transcript.anchors,
             self.transcript.volatile,
-            end - CONTEXT,
+            end - context,
             is_sentence_wanted=length < SLIDE_HARD,
         )
         if edge is not None:

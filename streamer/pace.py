@@ -1,11 +1,13 @@
-"""How sound arrives: when a sample was due, whether somebody listens, whether it has stopped."""
+"""How sound and text arrive: when a sample was due, who listens, how long a window takes."""
 
 from __future__ import annotations
 
 from engine.api import SAMPLE_RATE
 
-LATE_S = 0.8  # text that is overdue by more comes too late for captions
+LATE_S = 0.5  # text that is overdue by more comes too late for captions
 LIVE_S = 3.0  # who sends further ahead of real time than this does not wait for captions
+RUSH_S = 0.4  # a turn; on two idle cores a window of base takes 0.05 to 0.3 s
+TURN_WEIGHT = 0.3  # of the newest turn in the mean
 STALL_S = 1.0  # sound that stays away this much longer than a packet has stopped
 
 
@@ -19,6 +21,8 @@ class Pace:
         self._ahead_s = 0.0  # how much sooner than that the newest sample came
         self._received_at = 0.0
         self._largest_packet = 0
+        self._asked_at = 0.0
+        self.turn_s = 0.0  # that windows took of late, their wait for the engine included
 
     def receive(self, start: int, end: int, packet: int, now: float) -> None:
         """Note the arrival of the samples from `start` to `end`, of a packet of so many samples."""
@@ -26,6 +30,19 @@ class Pace:
         self._largest_packet = max(self._largest_packet, packet)
         self._lead_s = max(self._lead_s, now - start / SAMPLE_RATE)
         self._ahead_s = self.due_at(end) - now
+
+    def ask(self, now: float) -> None:
+        """Note that a window was handed out."""
+        self._asked_at = now
+
+    def answer(self, now: float) -> None:
+        """Note that its hypothesis came."""
+        self.turn_s += TURN_WEIGHT * (now - self._asked_at - self.turn_s)
+
+    @property
+    def is_rushed(self) -> bool:
+        """Windows of live sound take so long that they had better be shorter."""
+        return self._ahead_s <= LIVE_S and self.turn_s > RUSH_S
 
     def due_at(self, position: int) -> float:
         """Return when a sample would have come at the pace of real time."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 
-from engine.api import MAX_WINDOW, Hypothesis, Samples, StreamOptions, Window
+from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
 from streamer.buffer import AudioBuffer
 from streamer.events import Event, Final, Partial, SpeechEnded, SpeechStarted
 from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment
@@ -23,6 +23,7 @@ from streamer.transcript import fit, join
 from streamer.vote import LanguageVote
 
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
+REFRESH_TURNS = 1.5  # ... nor less than this many of the turns that windows take under load
 URGENT_S = 0.1  # a text that may be final overtakes what is in flight when it is overdue by more
 LOOKBACK = 10 * FRAME  # kept while nobody speaks, besides the pre-roll: until an onset is noticed
 
@@ -165,10 +166,11 @@ class Session:
         self._skip_checkpoints(self._segment, now)
         self._advance()
         if self._segment is None or not self._marks:
-            return self._refresh()
+            return self._refresh(now)
         mark = self._marks[0]
         assert isinstance(mark, Checkpoint | Rested | Closed), mark
         self._in_flight = mark
+        self._pace.ask(now)
         is_last = not isinstance(mark, Checkpoint) or mark.is_pause
         return self._window(self._segment, mark.end, is_final=is_last)
 
@@ -212,6 +214,7 @@ class Session:
         mark, self._in_flight = self._in_flight, None
         segment = self._segment
         assert mark is not None and segment is not None, (mark, hypothesis.start, hypothesis.end)
+        self._pace.answer(now)
         self._decoded_end = max(self._decoded_end, hypothesis.end)
         match mark:
             case Window():
@@ -221,7 +224,7 @@ class Session:
                 self._marks.popleft()
                 may_settle = self._settings.partials
                 self._hear(segment, hypothesis, is_pause=is_pause, may_settle=may_settle)
-                segment.slide(end, self._buffer)
+                segment.slide(end, self._buffer, 0 if self._pace.is_rushed else CONTEXT)
                 if (rest := segment.cut(end, self._buffer)) is not None:
                     self._finish(segment, rest.start, is_endpoint=False)
                     self._started(rest)
@@ -282,6 +285,7 @@ class Session:
         self._decoded_end = max(self._decoded_end, start)
         segment = OpenSegment(self._num_closed, start, self._settings)
         is_context = self._last is not None and self._last.end > self._forgotten
+        is_context = is_context and not self._pace.is_rushed
         if is_context and before.stream_options == self._settings.stream_options:
             assert self._last is not None
             segment.follow(self._last, self._buffer)
@@ -329,15 +333,16 @@ class Session:
             deadline=self._pace.due_at(end),
         )
 
-    def _refresh(self) -> Window | None:
+    def _refresh(self, now: float) -> Window | None:
         """Look at sound that no mark asks for yet, to show it early."""
         segment = self._segment
         if segment is None or not self._settings.partials or not self._segmenter.is_speaking:
             return None
         end = min(self._buffer.end, segment.window_start + MAX_WINDOW)
-        if end - self._decoded_end < REFRESH:
+        if end - self._decoded_end < max(REFRESH, REFRESH_TURNS * self._pace.turn_s * SAMPLE_RATE):
             return None
         window = self._window(segment, end, is_final=False)
+        self._pace.ask(now)
         self._in_flight = window
         return window
 

@@ -26,9 +26,10 @@ class Patience:
 SHORTEST = 320  # 20 ms, of a word
 SURE = 0.8  # probability from which the model is sure of a word
 OLD = 40_000  # 2.5 s: more sound behind a word than this makes the model no surer of it
-# A volatile word that ends within EDGE of the window's end, or is less likely than LIKELY, is shown
-# only once a second hypothesis has it. Of the shown words 5 % change then, instead of 23 %.
-EDGE = 1_600  # 0.1 s
+# A volatile word that ends within EDGE of the window's end is not shown, since that may cut it; and
+# one that is less likely than LIKELY only once a second hypothesis has it. Of the words shown, far
+# fewer change then: docs/streaming.md.
+EDGE = 2_400  # 0.15 s
 LIKELY = 0.5
 
 PATIENCE = {
@@ -65,8 +66,9 @@ class Transcript:
     def steady(self) -> list[Word]:
         """The volatile words that are worth showing: those at the end often change at once."""
         num_agreed_before = num_agreed(self._before, self.volatile)
-        for index, word in enumerate(self.volatile[num_agreed_before:], num_agreed_before):
-            if word.end > self._edge - EDGE or word.probability < LIKELY:
+        for index, word in enumerate(self.volatile):
+            is_likely = index < num_agreed_before or word.probability >= LIKELY
+            if word.end > self._edge - EDGE or not is_likely:
                 return self.volatile[:index]
         return self.volatile
 

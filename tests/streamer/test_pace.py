@@ -35,3 +35,16 @@ def test_sound_has_stopped_when_the_next_packet_is_well_overdue() -> None:
     pace.receive(0, 2 * SECOND, 2 * SECOND, 3.0)
     pace.receive(2 * SECOND, 2 * SECOND + 160, 160, 4.0)
     assert pace.stops_at == 4.0 + 2.0 + STALL_S
+
+
+def test_slow_turns_rush_live_sound_only() -> None:
+    live, recorded = Pace(), Pace()
+    live.receive(0, 1600, 1600, 1.0)
+    recorded.receive(0, 60 * SECOND, 60 * SECOND, 1.0)
+    for pace in (live, recorded):
+        assert not pace.is_rushed
+        for i in range(10):
+            pace.ask(float(i))
+            pace.answer(i + 0.9)
+    assert live.is_rushed
+    assert not recorded.is_rushed
