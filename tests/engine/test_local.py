@@ -75,7 +75,7 @@ async def test_greedy_tokens_equal_transformers(
     config = EngineConfig(model=name, dtype="float32", encoder_tail="full", max_batch=8)
     engine = exact if name == "base" else load_engine(config)
     try:
-        clips = [clip.read() for clip in read_clips[::30]]
+        clips = [clip.read() for clip in read_clips if clip.duration_s < 12][::24]
         # all at once, so that rows of many lengths share every batch
         found = await asyncio.gather(*(decode(engine, clip) for clip in clips))
         for clip, hypothesis in zip(clips, found, strict=True):
@@ -94,9 +94,9 @@ async def test_a_batch_of_n_equals_n_of_one(fast: LocalEngine, read_clips: list[
 
 async def test_a_draft_changes_no_token(tiny_en: Any, read_clips: list[Any]) -> None:
     """A window that grows, then one that begins later, as a session sends them."""
-    engine = load_engine(EngineConfig(model="tiny.en", dtype="float32"))
+    engine = load_engine(EngineConfig(model="tiny.en"))
     try:
-        for clip in read_clips[2:90:45]:
+        for clip in [clip for clip in read_clips if 4 < clip.duration_s < 8][::12]:
             audio = clip.read()
             windows = [Window(0, audio[:n]) for n in range(16_000, len(audio), 16_000)]
             windows.append(Window(16_000, audio[16_000:]))
@@ -223,6 +223,13 @@ async def test_streams_beyond_the_limit_are_refused(fast: LocalEngine) -> None:
         pass
 
 
+async def all_pages_free(engine: LocalEngine) -> None:
+    """Wait for the thread: it frees the pages of a window just after it has answered."""
+    async with asyncio.timeout(30):
+        while engine.num_free_pages != engine.num_pages:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_cancelled_window_frees_all_at_any_point(
     fast: LocalEngine, read_clips: list[Any]
 ) -> None:
@@ -235,7 +242,7 @@ async def test_a_cancelled_window_frees_all_at_any_point(
             await asyncio.gather(task, return_exceptions=True)
         # the thread takes aborts in before the next window
         assert (await stream.decode(Window(0, audio))).text
-    assert fast.num_free_pages == fast.num_pages
+    await all_pages_free(fast)
 
 
 def test_a_caller_whose_event_loop_is_gone_stops_nobody(
@@ -255,7 +262,7 @@ def test_a_caller_whose_event_loop_is_gone_stops_nobody(
     loop.run_until_complete(leave())
     loop.close()
     assert asyncio.run(decode(fast, audio)).text
-    assert fast.num_free_pages == fast.num_pages
+    asyncio.run(all_pages_free(fast))
 
 
 async def test_a_closed_engine_says_so(tiny_en: Any, read_clips: list[Any]) -> None:

@@ -26,7 +26,7 @@ async def test_metrics_and_status_follow_a_session() -> None:
             status = (await client.get("/v1/status")).json()
             assert status["status"] == "ready" and status["model"] == "counting"
             assert status["sessions"] == {"open": 1, "limit": 5, "max": 5}
-            assert status["keys"] is None and status["uptime_s"] > 0
+            assert status["keys"] is None and 0 <= status["uptime_s"] < 100
         answer = await client.get("/metrics")
         assert answer.headers["content-type"].startswith("text/plain")
         families = {f.name: f for f in text_string_to_metric_families(answer.text)}
