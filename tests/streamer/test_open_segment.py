@@ -1,0 +1,95 @@
+"""The open segment: context, slides and cuts."""
+
+from __future__ import annotations
+
+import numpy as np
+from test_agreement import said
+
+from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
+from streamer.buffer import AudioBuffer
+from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment, Shown
+from streamer.settings import Endpointing, SessionSettings
+
+
+def buffer(seconds: int) -> AudioBuffer:
+    filled = AudioBuffer()
+    filled.append(np.full(seconds * SAMPLE_RATE, 0.1, np.float32))
+    return filled
+
+
+def hypothesis(words: list[Word], end: int, start: int = 0) -> Hypothesis:
+    text = "".join(word.text for word in words)
+    segments = (Segment(text, words[0].start, words[-1].end, False, tuple(words)),)
+    return Hypothesis(start, end, segments, "en", 1.0, avg_logprob=-0.2)
+
+
+def heard(text: str, settings: SessionSettings | None = None) -> OpenSegment:
+    """A segment in which two windows heard this text."""
+    segment = OpenSegment(0, 0, settings or SessionSettings())
+    words = said(text)
+    for _ in range(2):
+        segment.hear(hypothesis(words, words[-1].end + SAMPLE_RATE), is_pause=True, may_settle=True)
+    return segment
+
+
+def test_the_next_segment_begins_with_the_words_before() -> None:
+    segment = heard("Short one.")
+    following = OpenSegment(1, segment.end + SAMPLE_RATE, SessionSettings())
+    following.follow(segment, buffer(10))
+    assert following.window_start == 0
+    assert [word.text for word in following.transcript.anchors] == [" Short", " one."]
+    assert following.transcript.settled == []
+
+
+def test_context_begins_with_a_sentence_and_is_bounded() -> None:
+    segment = heard(" ".join(["One two three four."] * 6))
+    following = OpenSegment(1, segment.end + SAMPLE_RATE, SessionSettings())
+    following.follow(segment, buffer(20))
+    assert 0 < following.start - following.window_start <= CONTEXT + SAMPLE_RATE
+    assert following.transcript.anchors[0].text == " One"
+
+
+def test_after_a_long_silence_there_is_no_context() -> None:
+    segment = heard("Short one.")
+    following = OpenSegment(1, segment.end + CONTEXT_GAP + 1, SessionSettings())
+    following.follow(segment, buffer(10))
+    assert following.window_start == following.start
+    assert following.transcript.anchors == []
+
+
+def test_a_long_window_slides_to_a_sentence_end_and_keeps_context() -> None:
+    segment = heard(" ".join(["One two three four."] * 7))
+    segment.slide(segment.end, buffer(20), CONTEXT)
+    assert 0 < segment.window_start
+    assert segment.end - segment.window_start <= CONTEXT
+    assert segment.transcript.anchors[0].text == " One"
+
+
+def test_a_short_window_stays() -> None:
+    segment = heard("One two. Three four.")
+    segment.slide(segment.end, buffer(10), CONTEXT)
+    assert segment.window_start == 0
+
+
+def test_a_segment_is_cut_behind_what_is_settled_and_at_a_sentence_end_if_it_can_wait() -> None:
+    settings = SessionSettings(max_segment_s=10.0)
+    unfinished = heard(" ".join(["one"] * 18), settings)
+    assert unfinished.cut(unfinished.end, buffer(20)) is None
+    finished = heard(" ".join(["one"] * 17) + " two.", settings)
+    rest = finished.cut(finished.end, buffer(20))
+    assert rest is not None
+    assert (rest.number, rest.start >= finished.transcript.settled[-1].end) == (1, True)
+    late = heard(" ".join(["one"] * 24), settings)
+    assert late.cut(late.end, buffer(20)) is not None
+
+
+def test_a_manual_segment_is_never_cut() -> None:
+    settings = SessionSettings(max_segment_s=2.0, endpointing=Endpointing.MANUAL)
+    segment = heard("one two three four five six seven.", settings)
+    assert segment.cut(segment.end, buffer(10)) is None
+
+
+def test_what_was_shown_is_not_shown_again() -> None:
+    segment = heard("One two.")
+    assert segment.show() == Shown("One two.", "")
+    assert segment.show() is None
