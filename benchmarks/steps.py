@@ -26,10 +26,10 @@ from engine.pages import PagePool
 from engine.parts import CROSS_PAGE, SELF_PAGE
 from engine.sequence import Phase, Sequence
 
-BATCHES = (1, 2, 4, 8, 16)
+BATCHES = (1, 2, 4, 8)
 DRAFT = 30  # tokens
 MARGIN = 50  # positions; EngineConfig.tail_margin_s
-REPEATS = 15
+REPEATS = 9
 
 
 def measure(run: Callable[[], object]) -> float:
