@@ -61,9 +61,8 @@ async def main() -> None:
         rows = {}
         for num_streams in arguments.streams:
             before, started = time.process_time(), time.monotonic()
-            result = await measure(engine, clips, settings, num_streams, arguments.minutes)
+            result, sound_s = await measure(engine, clips, settings, num_streams, arguments.minutes)
             cpu_s = time.process_time() - before
-            sound_s = num_streams * arguments.minutes * 60
             rows[num_streams] = row(result) | {"cpu_s_per_s": round(cpu_s / sound_s, 3)}
             assert time.monotonic() - started >= arguments.minutes * 60
     finally:
@@ -109,16 +108,23 @@ async def _once(samples: Samples) -> AsyncIterator[Samples]:
 
 async def measure(
     engine: Engine, clips: list[Clip], settings: SessionSettings, num_streams: int, minutes: float
-) -> delays.Delays:
-    """Play to so many streams at once, each its own share of the clips, over and over."""
+) -> tuple[delays.Delays, float]:
+    """Play to so many streams at once, each its own share of the clips, over and over.
+
+    Returns:
+        The delays, and the seconds of sound played to all streams.
+    """
+    sound_s = 0.0
     until = time.monotonic() + minutes * 60
 
     async def stream(number: int) -> list[delays.Delays]:
+        nonlocal sound_s
         await asyncio.sleep(0.37 * number)  # streams do not start in step
         results = []
         for index in itertools.count():
             clip = clips[(number * len(clips) // num_streams + index) % len(clips)]
             results.append(await _play(engine, clip, settings))
+            sound_s += len(clip.samples) / SAMPLE_RATE
             if time.monotonic() > until:
                 return results
         raise AssertionError
@@ -127,7 +133,7 @@ async def measure(
     for results in await asyncio.gather(*(stream(i) for i in range(num_streams))):
         for result in results:
             total.add(result)
-    return total
+    return total, sound_s
 
 
 async def _play(engine: Engine, clip: Clip, settings: SessionSettings) -> delays.Delays:
