@@ -157,7 +157,8 @@ export class Session {
       return;
     }
     let why = opened ? "lost" : "unreachable";
-    let delay_s = Math.min(MAX_DELAY_S, 0.5 * 2 ** this.attempts++);
+    const growth = 2 ** this.attempts++;
+    let delay_s = Math.min(MAX_DELAY_S, 0.5 * growth);
     if (this.error?.retry_after_s) {
       why = "busy";
       delay_s = Math.max(delay_s, this.error.retry_after_s);
@@ -169,7 +170,8 @@ export class Session {
         return;
       }
       why = found.status;
-      if (why !== "unreachable") delay_s = Math.max(delay_s, 2);
+      // a server that answers and turns us away: from 2 s, and growing from the first time on
+      if (why !== "unreachable") delay_s = Math.min(MAX_DELAY_S, 2 * growth);
     }
     this.error = undefined;
     // apart from one another, or all pages come back in the same instant
