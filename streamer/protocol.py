@@ -66,7 +66,6 @@ PATH = "/v1/stream"
 
 # what each fault does to the socket (RFC 6455, section 7.4)
 CLOSE_NORMAL = 1000
-CLOSE_GOING_AWAY = 1001
 CLOSE_PROTOCOL_ERROR = 1008
 CLOSE_TOO_BIG = 1009
 CLOSE_INTERNAL = 1011

@@ -114,7 +114,6 @@ class PagedAttention:
         config, device = pools.config, pools.device
         H, D = config.num_heads, config.head_dim
         self._pools = pools
-        self._max_tokens = max_tokens
         if tiles is None:
             tiles = torch.zeros(max_tokens, TILE_FIELDS, dtype=torch.int32, device=device)
         if positions is None:

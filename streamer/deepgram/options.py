@@ -35,27 +35,6 @@ REFUSED: Mapping[str, str] = {
     "search": "phrases are not searched for",
     "replace": "words are not replaced",
 }
-# accepted and without effect; the text reads as Whisper writes it
-IGNORED = frozenset(
-    {
-        "numerals",
-        "profanity_filter",
-        "diarize",
-        "diarize_model",
-        "detect_entities",
-        "dictation",
-        "filler_words",
-        "measurements",
-        "paragraphs",
-        "utt_split",
-        "summarize",
-        "topics",
-        "intents",
-        "sentiment",
-        "language_hint",
-        "no_delay",
-    }
-)
 # of no consequence to the text: bookkeeping at Deepgram
 SILENT = frozenset(
     {"model", "tier", "version", "tag", "extra", "mip_opt_out", "callback_method", "alternatives"}
