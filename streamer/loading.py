@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from engine.api import SAMPLE_RATE, Engine, StreamOptions, Window
+from engine.api import MAX_WINDOW, SAMPLE_RATE, Engine, StreamOptions, Window
 
 T = TypeVar("T")
 
@@ -42,9 +42,13 @@ async def run_in_daemon(function: Callable[[], T]) -> T:
 
 
 async def warm_up(engine: Engine) -> None:
-    """Decode once each way, so that the first caller does not wait for kernels and pools."""
-    audio = np.random.default_rng(0).normal(0, 1e-3, 3 * SAMPLE_RATE).astype(np.float32)
+    """Decode once each way, so that the first caller does not wait for kernels and pools.
+
+    The last window is as long as any will be: the memory that one stream needs is taken now.
+    """
+    noise = np.random.default_rng(0).normal(0, 1e-3, MAX_WINDOW)
+    audio = noise.astype(np.float32)
     options = StreamOptions(language=engine.info.languages[0], temperatures=(0.0,))
     async with engine.stream(options) as stream:
-        await stream.decode(Window(start=0, audio=audio))
+        await stream.decode(Window(start=0, audio=audio[: 3 * SAMPLE_RATE]))
         await stream.decode(Window(start=0, audio=audio, is_final=True, word_times=True))

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -39,6 +40,15 @@ class PlannedRow:
     bias: Tensor  # (1, positions) of cross-attention: log of what each counts for
 
 
+def make_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Allocate zeros. On a CPU they take memory only once they are written."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch.zeros writes them all; numpy asks the kernel for pages that are zero already
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(dtype).view(shape)
+
+
 class SdpaAttention:
     """Paged attention over slots: a slot holds one position's K and V of one layer."""
 
@@ -58,13 +68,9 @@ class SdpaAttention:
         self._self_page_size = self_page_size
         self._cross_page_size = cross_page_size
         self._device = device
-        # zeros, not empty: untouched pages cost no memory, and no NaN can leak into a gather
-        self._self_kv = torch.zeros(
-            L, num_self_pages * self_page_size, 2, H, D, dtype=dtype, device=device
-        )
-        self._cross_kv = torch.zeros(
-            L, num_cross_pages * cross_page_size, 2, H, D, dtype=dtype, device=device
-        )
+        # zeros, not empty: no NaN can leak into a gather
+        self._self_kv = make_zeros((L, num_self_pages * self_page_size, 2, H, D), dtype, device)
+        self._cross_kv = make_zeros((L, num_cross_pages * cross_page_size, 2, H, D), dtype, device)
         P = config.max_source_positions
         # zeros up to the diagonal, then -inf; a row more for each that fills up the last one
         T = -(-config.max_target_positions // VECTOR) * VECTOR

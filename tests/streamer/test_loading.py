@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from engine.api import Window
+from engine.api import MAX_WINDOW, Window
 from streamer.loading import run_in_daemon, warm_up
 from tests.engine.echo_engine import EchoEngine, EchoStream
 
@@ -59,3 +59,4 @@ async def test_warming_up_decodes_a_partial_and_a_final_with_words(
     monkeypatch.setattr(EchoStream, "decode", note)
     await warm_up(EchoEngine("echo"))
     assert [(w.is_final, w.word_times) for w in asked] == [(False, False), (True, True)]
+    assert len(asked[-1].audio) == MAX_WINDOW  # takes the memory of the longest window at once

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
 
 from engine.attention import DecoderRow
-from engine.attention.sdpa import SdpaAttention
+from engine.attention.sdpa import SdpaAttention, make_zeros
 from engine.config import ModelConfig
 from engine.extent import Extent
 
@@ -45,6 +46,16 @@ def make_attention(config: ModelConfig = CONFIG) -> SdpaAttention:
         dtype=torch.float32,
         device=torch.device("cpu"),
     )
+
+
+def test_a_pool_takes_memory_only_once_it_is_written() -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    pool = make_zeros((1 << 28,), torch.float32, torch.device("cpu"))  # 1 GB
+    assert process.memory_info().rss - before < 1 << 26
+    assert pool.shape == (1 << 28,) and not pool[-1000:].any()
+    pool[5] = 1.0
+    assert pool[4:7].tolist() == [0.0, 1.0, 0.0]
 
 
 def random(*shape: int, seed: int) -> Tensor:
