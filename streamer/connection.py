@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streamer.service import Refusal
 
+MAX_REASON_BYTES = 123  # of a close frame; a longer one cannot be sent (RFC 6455, section 5.5)
 # one half of a surrogate pair, as an escape of JSON: no text at all, and nothing that can be sent
 # back, or that a tokenizer takes
 _LONE_SURROGATE = re.compile(
@@ -89,10 +90,14 @@ class Connection:
             raise Disconnected from None
 
     async def close(self, code: int, reason: str = "") -> None:
-        """Send what waits, then the close; do nothing where the client is gone already."""
+        """Send what waits, then the close; do nothing where the client is gone already.
+
+        A reason that is longer than MAX_REASON_BYTES is cut.
+        """
         if self._is_closed:
             return
         self._is_closed = True
+        reason = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
         with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
             async with asyncio.timeout(self._send_timeout_s):
                 await self._websocket.close(code, reason)

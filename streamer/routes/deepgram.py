@@ -242,7 +242,7 @@ class ListenSession:
     async def _fail(self, close_code: int, code: str, text: str) -> None:
         try:
             await self._send(messages.Error(code, text, code=code))
-            await self._connection.close(close_code, f"{code}: {text}"[:120])
+            await self._connection.close(close_code, f"{code}: {text}")
         except (Disconnected, SlowReader):
             logger.debug("listen %s: gone before it could be told %s", self._id, code)
 

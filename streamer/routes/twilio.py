@@ -123,9 +123,7 @@ class CallStream:
         except Exception:
             logger.exception("a call failed")
             self._close_code, self._close_reason = protocol.CLOSE_INTERNAL, "internal"
-        # a close frame holds 123 bytes of reason
-        reason = self._close_reason.encode()[:120].decode(errors="ignore")
-        await self._connection.close(self._close_code, reason)
+        await self._connection.close(self._close_code, self._close_reason)
 
     async def _wait_for_start(self) -> twilio.Start | None:
         """Return what opens the stream; None where it stops before."""

@@ -146,7 +146,7 @@ class WhisperLiveSession:
 
     async def _fail(self, close_code: int, text: str) -> None:
         await self._tell(status="ERROR", message=text)
-        await self._connection.close(close_code, text[:100])
+        await self._connection.close(close_code, text)
 
     async def _tell(self, **values: object) -> None:
         try:

@@ -79,6 +79,13 @@ async def test_closing_twice_sends_one_close() -> None:
     assert [(m["code"], m["reason"]) for m in closes] == [(1000, "bye")]
 
 
+async def test_a_reason_is_cut_to_the_bytes_of_a_close_frame() -> None:
+    line = Line()
+    connection = await line.accept()
+    await connection.close(1008, "é" * 100)
+    assert line.sent[-1]["reason"] == "é" * 61  # 122 bytes; a whole character more has 124
+
+
 async def test_a_race_ends_with_its_first_and_cancels_the_rest() -> None:
     cancelled = []
 

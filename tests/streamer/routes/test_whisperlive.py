@@ -184,7 +184,16 @@ async def test_a_full_service_asks_to_wait(client_path: str, talk: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "hello", ["qwerty", "[]", '{"task":"sing"}', '{"audio_format":"mp3"}', b"\x00\x00"]
+    "hello",
+    [
+        "qwerty",
+        "[]",
+        '{"task":"sing"}',
+        # the reason of a close frame has few bytes, and these have many
+        json.dumps({"task": "歌" * 40}, ensure_ascii=False),
+        '{"audio_format":"mp3"}',
+        b"\x00\x00",
+    ],
 )
 async def test_a_wrong_first_message_is_answered(service: Running, hello: str | bytes) -> None:
     async with websockets.connect(service.ws) as socket:
