@@ -26,6 +26,7 @@ CONTAINERS = frozenset({"flac", "ogg-opus", "containerized"})
 OPUS = "opus"  # bare packets, one to a message
 MIN_ENDPOINT_MS = 300  # shorter pauses lie inside phrases, and Whisper writes phrases
 MAX_ENDPOINT_MS = 10_000  # SessionSettings.silence_ms
+MAX_DIGITS = 7  # of a number in the query; Python refuses to read some thousands of them
 MAX_HOTWORDS = 100  # as many keyterms as Deepgram takes
 
 # what would be lost without a word if these were ignored
@@ -198,9 +199,12 @@ def _strings(query: Mapping[str, list[str]], name: str) -> list[str]:
 
 def _integer(query: Mapping[str, list[str]], name: str, low: int, high: int) -> int:
     text = _last(query, name) or "1"  # channels is the only one that may be missing
-    if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+    is_number = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+    if not is_number or not low <= int(text) <= high:
         raise _refusal(
-            "invalid_field", f"{name}: expected a number from {low} to {high}, got {text!r}", name
+            "invalid_field",
+            f"{name}: expected a number from {low} to {high}, got {text!r:.40}",
+            name,
         )
     return int(text)
 

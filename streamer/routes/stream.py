@@ -75,8 +75,10 @@ async def _show(parking: Parking, request: Request) -> JSONResponse:
         message = "no such session, or it is too long ago"
         body = {"error": {"code": "unknown_session", "message": message}}
         return JSONResponse(body, status_code=404)
-    seq = request.query_params.get("seq", "-1")
-    after = int(seq) if seq.lstrip("-").isdigit() else -1
+    try:
+        after = int(request.query_params["seq"])
+    except (KeyError, ValueError):
+        after = -1
     messages = [json.loads(entry.text) for entry in session.journal.after(after)]
     return JSONResponse({"done": session.is_over, "messages": messages})
 

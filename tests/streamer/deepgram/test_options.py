@@ -57,6 +57,7 @@ def test_formats_that_describe_themselves_are_containers(encoding: str) -> None:
         (query(endpointing="-5"), "endpointing"),
         (query(endpointing="soon"), "endpointing"),
         (query(utterance_end_ms="1e3"), "utterance_end_ms"),
+        (query(utterance_end_ms="9" * 5000), "utterance_end_ms"),
         (query(language="english please"), "language"),
         (query(keyterm=[f"word{i}" for i in range(101)]), "keyterm"),
     ],

@@ -522,6 +522,9 @@ async def test_finals_of_a_client_that_stays_away_can_be_fetched() -> None:
                     break
                 await asyncio.sleep(0.05)
             assert _texts(response.json()["messages"]) == WORDS
+            path = f"/v1/sessions/{ready['session']}"
+            for wrong in ("--5", "²", "9" * 5000):  # no number: all of it
+                assert (await client.get(path, params={"seq": wrong})).json() == response.json()
             assert service.service.num_sessions == 0
             assert (await client.get("/v1/sessions/other")).status_code == 404
 
