@@ -72,20 +72,21 @@ class VllmSession:
             return
         audio_format, settings = AudioFormat("pcm_s16le", SAMPLE_RATE, 1), SessionSettings()
         async with self._service.session(audio_format, settings) as live:
-            await live.feed(data)
-            await race(self._write(live), self._read(live))
+            await race(self._write(live), self._read(live, data))
 
-    async def _read(self, live: LiveSession) -> None:
+    async def _read(self, live: LiveSession, data: bytes | None) -> None:
+        """Feed the first sound and all that follows; the final commit only ends it."""
         is_ended = False
         while True:
-            data = await self._receive()
-            if is_ended:
-                continue  # behind the final commit
             if data is None:
                 is_ended = True
                 await live.end()
-            else:
-                await live.feed(data)
+            elif not is_ended:
+                try:
+                    await live.feed(data)
+                except ValueError as error:  # a WAV header that contradicts the format
+                    raise ApiError(str(error), code="invalid_audio") from None
+            data = await self._receive()
 
     async def _receive(self) -> bytes | None:
         """Wait for sound; None is the final commit."""

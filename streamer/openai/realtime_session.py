@@ -174,7 +174,10 @@ class RealtimeSession:
         live = self._live or await self._open()
         self._items.append()
         self._num_buffered += len(data)
-        await live.feed(data)
+        try:
+            await live.feed(data)
+        except ValueError as error:  # a WAV header that contradicts the format
+            raise ApiError(str(error), code="invalid_audio", param="audio") from None
 
     async def _commit(self) -> None:
         live, rate = self._live, self._config.audio_format.bytes_per_second

@@ -106,6 +106,7 @@ class CallStream:
         self._calls = calls
         self._connection = connection
         self._num_errors = 0
+        self._refusal: ValueError | None = None  # of sound that is not what its start declared
         # how the socket closes; a carrier does not read why, but a developer does
         self._close_code, self._close_reason = protocol.CLOSE_NORMAL, ""
 
@@ -120,6 +121,8 @@ class CallStream:
             logger.debug("a call ended before it began")
         except ProtocolError as error:
             self._close_code, self._close_reason = protocol.CLOSE_PROTOCOL_ERROR, error.message
+        except MessageTooBig as error:
+            self._close_code, self._close_reason = protocol.CLOSE_TOO_BIG, str(error)
         except Exception:
             logger.exception("a call failed")
             self._close_code, self._close_reason = protocol.CLOSE_INTERNAL, "internal"
@@ -153,6 +156,8 @@ class CallStream:
                 finally:
                     reading.cancel()
                     await asyncio.gather(reading, return_exceptions=True)
+                if self._refusal is not None:
+                    raise self._refusal
                 values: dict[str, object] = {
                     "duration": protocol.seconds(live.duration),
                     "segments": live.num_segments,
@@ -180,6 +185,8 @@ class CallStream:
                     )
                     if sound:
                         await live.feed(sound, channel)
+        except ValueError as error:
+            self._refusal = error
         except (Disconnected, MessageTooBig, ProtocolError, TimeoutError) as error:
             # a call that drops has still been spoken: what came is transcribed to its end
             logger.debug("stream %s broke off: %s", start.stream, type(error).__name__)

@@ -80,7 +80,8 @@ class WyomingConnection:
             while (event := await self._read()) is not None:
                 try:
                     await self._answer(event)
-                except (ProtocolError, EngineError, strict.FieldError) as error:
+                except (ProtocolError, EngineError, ValueError) as error:
+                    # ValueError: a field of the wrong type, a WAV header of another format
                     if isinstance(error, ProtocolError) and error.is_fatal:
                         raise
                     code = error.code if isinstance(error, ProtocolError) else "refused"

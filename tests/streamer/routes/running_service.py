@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import wave
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -130,6 +132,17 @@ def quiet(seconds: float) -> Samples:
 
 def pcm16(samples: Samples) -> bytes:
     return (samples * 32767).astype("<i2").tobytes()
+
+
+def silent_wav(sample_rate: int) -> bytes:
+    """Write a WAV file of a second of silence, mono, 16 bits."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(sample_rate)
+        writer.writeframes(bytes(2 * sample_rate))
+    return file.getvalue()
 
 
 @dataclass(frozen=True, slots=True)

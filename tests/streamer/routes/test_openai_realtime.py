@@ -17,7 +17,7 @@ import pytest
 import soxr
 import websockets
 from documented_example import example_of, run_python
-from running_service import Running, babble, pcm16, quiet, running
+from running_service import Running, babble, pcm16, quiet, running, silent_wav
 
 from streamer.config import ServerConfig
 
@@ -240,6 +240,18 @@ async def test_a_commit_ends_an_open_turn(service: Running) -> None:
         await connection.input_audio_buffer.commit()
         events = await receive_until(connection, f"{TRANSCRIPTION}.completed")
     assert events[-1].transcript == FIRST
+
+
+async def test_a_wav_file_of_another_rate_is_named_and_the_session_goes_on(
+    service: Running,
+) -> None:
+    async with connect(service) as connection:
+        await connection.recv()
+        await send_audio(connection, silent_wav(16_000), 4096)
+        (error,) = await receive_until(connection, "error")
+        assert error.error.code == "invalid_audio" and "16000 Hz" in error.error.message
+        await send_audio(connection, pcm24(TALK))
+        await receive_until(connection, f"{TRANSCRIPTION}.completed", 2)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import websockets
-from running_service import CELL, Running, babble, quiet, running
+from running_service import CELL, Running, babble, quiet, running, silent_wav
 
 from engine.api import Samples
 from streamer.config import ServerConfig
@@ -192,19 +192,29 @@ async def test_parameters_of_the_stream_are_its_settings(service: Running) -> No
     assert {o.hotwords for o in asked} == {("Wordwire", "Tarif")}
 
 
-@pytest.mark.parametrize(
-    "parameters", [{"silence_ms": "soon"}, {"task": "sing"}, {"language": "xx"}]
-)
+@pytest.mark.parametrize("parameters", [{"silence_ms": "soon"}, {"task": "sing"}])
 async def test_parameters_that_cannot_be_are_said_to_readers(
     service: Running, parameters: dict[str, str]
 ) -> None:
     socket = await call(service, [*FRAMES[:10], STOP], opening=start(**parameters))
-    if parameters == {"language": "xx"}:
-        return  # the counting engine takes any language
     assert socket.close_code == 1008
     received = await follow(service)
     assert received[-1]["type"] == "error"
     assert "expected" in received[-1]["message"] or "valid" in received[-1]["message"]
+
+
+async def test_sound_that_contradicts_its_start_is_said_to_readers(service: Running) -> None:
+    socket = await call(service, [*media("inbound", silent_wav(16_000)), STOP])
+    assert socket.close_code == 1008
+    received = await follow(service)
+    assert received[-1]["type"] == "error" and "16000 Hz" in received[-1]["message"]
+
+
+async def test_a_message_that_is_too_big_for_a_start_closes_with_its_code() -> None:
+    config = ServerConfig(port=0, max_message_bytes=1000, calibrate=False)
+    async with running(config=config) as service:
+        socket = await call(service, [], opening=start(note="x" * 2000))
+    assert socket.close_code == 1009
 
 
 async def test_calls_do_not_mix(service: Running) -> None:

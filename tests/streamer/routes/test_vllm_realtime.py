@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import websockets
 from documented_example import example_of, run_python
-from running_service import Running, babble, pcm16, quiet, running
+from running_service import Running, babble, pcm16, quiet, running, silent_wav
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2), quiet(2.0)])
 TEXT = "w2 w3 w4 w5 w10 w11 w12"
@@ -96,6 +96,14 @@ async def test_mistakes_have_the_codes_of_vllm(client: Client) -> None:
     await client.append(TALK)
     await client.send("input_audio_buffer.commit", final=True)
     assert (await client.receive_text())["text"] == TEXT
+
+
+async def test_a_wav_file_of_another_rate_is_named(client: Client) -> None:
+    await client.send("session.update", model="counting")
+    audio = base64.b64encode(silent_wav(8_000)).decode()
+    await client.send("input_audio_buffer.append", audio=audio)
+    error = await client.receive()
+    assert error["code"] == "invalid_audio" and "8000 Hz" in error["error"]
 
 
 async def test_a_transcription_of_nothing_is_done(client: Client) -> None:

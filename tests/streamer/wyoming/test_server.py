@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "routes"))
 
 from documented_example import example_of, run_python
-from running_service import CountingEngine, babble, pcm16, quiet
+from running_service import CountingEngine, babble, pcm16, quiet, silent_wav
 
 from streamer.config import ServerConfig
 from streamer.wyoming.server import serve
@@ -134,6 +134,9 @@ async def test_audio_of_another_kind_is_refused_and_the_connection_goes_on(
         assert event is not None
         assert event.type == "error"
         assert "width" in event.data["text"]
+        wav = await say(client, silent_wav(8_000))
+        assert wav[-1].type == "error" and "8000 Hz" in wav[-1].data["text"]
+    async with AsyncTcpClient(*address) as client:
         received = await say(client, pcm16(TALK))
         assert received[-2].data["text"] == SAID
 
