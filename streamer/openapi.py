@@ -216,7 +216,7 @@ DOCUMENT: Json = {
                 "requestBody": {"content": {"application/json": {"schema": SECRET_REQUEST}}},
                 "responses": {
                     "200": _answer("The secret", _ref("Secret")),
-                    **_errors(400, 404, 413, 503),
+                    **_errors(400, 404, 408, 413, 503),
                 },
             }
         },

@@ -1,18 +1,12 @@
-"""A transcription request: the form is read as it arrives, its file goes to disk."""
+"""The fields of a transcription request. Pure; streamer.openai.body reads the form."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import BinaryIO
 
 from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import Request
 
 from engine.api import ModelInfo, Task
 from streamer.container import RawFormat
@@ -21,9 +15,6 @@ from streamer.settings import SessionSettings
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("segment", "word")
-MAX_FIELDS = 64
-MAX_FIELD_BYTES = 64 * 1024  # of a prompt, in characters several times what a model reads
-STALL_TIMEOUT_S = 60.0  # without a byte of the upload
 # files without a container; what they hold is agreed on in docs/openai.md
 RAW_SUFFIXES = (".pcm", ".raw")
 RAW = RawFormat("s16le", 16_000, 1)
@@ -45,65 +36,6 @@ class TranscriptionRequest:
     @property
     def task(self) -> str:
         return self.settings.task.value
-
-
-@contextlib.asynccontextmanager
-async def open_form(request: Request, max_upload_bytes: int) -> AsyncIterator[FormData]:
-    """Read a multipart form; more than a megabyte of its file waits on disk, not in memory.
-
-    Raises:
-        ApiError: this is no such form, or it is too large, or it does not go on.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "multipart/form-data":
-        raise ApiError(
-            f"expected a body of multipart/form-data, got {kind!r:.60}", code="invalid_content_type"
-        )
-    too_large = ApiError(
-        f"expected an upload of at most {max_upload_bytes} bytes",
-        code="file_too_large",
-        param="file",
-        status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    )
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > max_upload_bytes:
-        raise too_large
-
-    async def limited() -> AsyncGenerator[bytes, None]:
-        num_bytes = 0
-        stream = aiter(request.stream())
-        while True:
-            async with asyncio.timeout(STALL_TIMEOUT_S):
-                chunk = await anext(stream, None)
-            if chunk is None:
-                return
-            num_bytes += len(chunk)
-            if num_bytes > max_upload_bytes:
-                raise too_large
-            yield chunk
-
-    parser = MultiPartParser(
-        request.headers,
-        limited(),
-        max_files=1,
-        max_fields=MAX_FIELDS,
-        max_part_size=MAX_FIELD_BYTES,
-    )
-    try:
-        form = await parser.parse()
-    except TimeoutError:
-        raise ApiError(
-            f"expected the next bytes of the upload within {STALL_TIMEOUT_S:g} s",
-            code="request_timeout",
-            status=HTTPStatus.REQUEST_TIMEOUT,
-        ) from None
-    except (MultiPartException, KeyError, UnicodeDecodeError) as error:
-        reason = error.message if isinstance(error, MultiPartException) else "it is malformed"
-        raise ApiError(f"the form cannot be read: {reason}", code="invalid_form") from None
-    try:
-        yield form
-    finally:
-        await form.close()
 
 
 def parse_form(form: FormData, info: ModelInfo, task: Task) -> TranscriptionRequest:

@@ -34,12 +34,11 @@ from streamer.deepgram.response import Transcript, write_response
 from streamer.protocol import ProtocolError
 from streamer.recording import Recording
 from streamer.service import Service
+from streamer.upload import UploadError, read_body, watch
 
 logger = logging.getLogger(__name__)
 
-MAX_UPLOAD_BYTES = 2 << 30  # as Deepgram
 MAX_MEMORY_BYTES = 1 << 20  # of an upload; the rest waits on disk
-STALL_TIMEOUT_S = 60.0  # without a byte of the upload
 # FFmpeg's names of what AudioFormat calls otherwise
 RAW_ENCODINGS = {"pcm_s16le": "s16le", "pcm_f32le": "f32le", "mulaw": "mulaw", "alaw": "alaw"}
 
@@ -62,8 +61,9 @@ async def _serve(service: Service, request: Request) -> Response:
         return fail(HTTPStatus.BAD_REQUEST, code, str(error))
     except AudioError as error:
         return fail(HTTPStatus.BAD_REQUEST, "bad_request", f"failed to process audio: {error}")
-    except TimeoutError:
-        return fail(HTTPStatus.REQUEST_TIMEOUT, "slow_upload", "expected the upload to go on")
+    except UploadError as error:
+        is_large = error.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        return fail(error.status, "too_large" if is_large else "slow_upload", str(error))
     except EngineBusy as error:
         return fail(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error))
     except ClientDisconnect:
@@ -90,7 +90,7 @@ class _Job:
 
         Raises:
             ProtocolError, InvalidRequest, AudioError: the client's fault.
-            TimeoutError: the upload does not go on.
+            UploadError: the file is too large, or does not go on.
             ClientDisconnect: the client left; all work has stopped.
         """
         info = self._service.info
@@ -98,7 +98,7 @@ class _Job:
         options = parse_options(query_of(self._request))
         check_language(options, info)
         await self._receive(file)
-        await race(self._transcribe(file, options), _watch(self._request))
+        await race(self._transcribe(file, options), watch(self._request))
         body = write_response(
             self._transcripts,
             options,
@@ -110,22 +110,12 @@ class _Job:
         return JSONResponse(body, headers={"dg-request-id": self._request_id})
 
     async def _receive(self, file: IO[bytes]) -> None:
-        start, num_bytes = b"", 0
-        stream = aiter(self._request.stream())
-        while True:
-            async with asyncio.timeout(STALL_TIMEOUT_S):
-                chunk = await anext(stream, None)
-            if chunk is None:
-                break
-            num_bytes += len(chunk)
-            if num_bytes > MAX_UPLOAD_BYTES:
-                raise ProtocolError(
-                    "too_large", f"expected an upload of at most {MAX_UPLOAD_BYTES} bytes"
-                )
-            start = start or chunk
-            self._sha256.update(chunk)
-            await asyncio.to_thread(file.write, chunk)
-        if not num_bytes:
+        start = b""
+        async for piece in read_body(self._request, self._service.config.max_upload_bytes):
+            start = start or piece
+            self._sha256.update(piece)
+            await asyncio.to_thread(file.write, piece)
+        if not start:
             raise ProtocolError("no_audio", "expected audio, got an empty body")
         if _is_link(self._request.headers.get("content-type", ""), start):
             raise ProtocolError(
@@ -172,10 +162,3 @@ def _is_link(content_type: str, start: bytes) -> bool:
         return isinstance(json.loads(start), dict)
     except (ValueError, RecursionError):
         return start.lstrip().startswith(b"{")
-
-
-async def _watch(request: Request) -> None:
-    """Raise when the client leaves, so that the work for it stops."""
-    while True:
-        if (await request.receive())["type"] == "http.disconnect":
-            raise ClientDisconnect

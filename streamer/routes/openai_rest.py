@@ -23,12 +23,14 @@ from engine.api import EngineBusy, InvalidRequest, ModelInfo, Task
 from streamer.connection import race
 from streamer.container import AudioError
 from streamer.openai import format as write
+from streamer.openai.body import open_form
 from streamer.openai.error import ApiError, check_model
-from streamer.openai.form import TranscriptionRequest, open_form, parse_form
+from streamer.openai.form import TranscriptionRequest, parse_form
 from streamer.openai.model import names
 from streamer.protocol import seconds
 from streamer.recording import Recording
 from streamer.service import RETRY_AFTER_S, Service
+from streamer.upload import watch
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ class _Endpoint:
                 return ApiError.refused(refusal)
             async with open_form(request, self._service.config.max_upload_bytes) as form:
                 wanted = parse_form(form, info, self._task)
-                await race(self._transcribe(wanted, answer), _disconnected(request))
+                await race(self._transcribe(wanted, answer), watch(request))
         except ApiError as error:
             return error
         except AudioError as error:
@@ -194,13 +196,6 @@ def _response(wanted: TranscriptionRequest, collector: write.Collector, duration
         case _:
             body = write.write_json(collector, duration, has_logprobs=wanted.has_logprobs)
     return Response(write.encode(body), media_type="application/json")
-
-
-async def _disconnected(request: Request) -> None:
-    """Wait until the client leaves."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    raise ClientDisconnect
 
 
 def _info(service: Service) -> ModelInfo:

@@ -14,6 +14,7 @@ import pytest
 from running_service import Running, babble, pcm16, quiet, running
 
 from engine.api import Samples
+from streamer.config import ServerConfig
 
 deepgram = pytest.importorskip("deepgram")
 from deepgram.core.api_error import ApiError  # noqa: E402
@@ -111,6 +112,24 @@ async def test_a_link_is_refused_clearly(media: Any) -> None:
         await media.transcribe_url(url="https://example.org/a.wav")
     assert caught.value.status_code == 400
     assert "not fetched" in caught.value.body["err_msg"]
+
+
+async def test_an_upload_beyond_the_limit_is_413() -> None:
+    settings = ServerConfig(port=0, max_upload_bytes=1000, calibrate=False)
+    async with (
+        running(config=settings) as service,
+        httpx.AsyncClient(base_url=service.http) as client,
+    ):
+        file = wav(quiet(0.5))
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield file[:600]
+            yield file[600:]
+
+        for content in (file, pieces()):
+            response = await client.post("/v1/listen", content=content)
+            assert response.status_code == 413
+            assert response.json()["err_code"] == "TOO_LARGE"
 
 
 @pytest.mark.parametrize(
