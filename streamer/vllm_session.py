@@ -13,7 +13,7 @@ import logging
 import math
 from typing import Any
 
-from engine.api import SAMPLE_RATE, EngineError, ModelInfo, Word
+from engine.api import SAMPLE_RATE, EngineError, ModelInfo
 from streamer import protocol
 from streamer.audio import AudioFormat
 from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
@@ -22,9 +22,9 @@ from streamer.live import LiveSession
 from streamer.openai.body import parse_object
 from streamer.openai.error import ApiError
 from streamer.openai.model import is_served
+from streamer.seam import follow
 from streamer.service import Service
 from streamer.settings import SessionSettings
-from streamer.transcript import join
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class VllmSession:
             await self._started.wait()
             match event:
                 case Partial(settled=said) | Final(text=said):
-                    whole = _join(text, said)
+                    whole = text + follow(text, said)
                     if len(whole) > sent:
                         await self._say({"type": "transcription.delta", "delta": whole[sent:]})
                         sent = len(whole)
@@ -167,10 +167,6 @@ class VllmSession:
             await self._connection.close(close_code, code)
         except (Disconnected, SlowReader):
             logger.debug("vllm: gone before it could be told %s", code)
-
-
-def _join(text: str, segment: str) -> str:
-    return join([Word(text, 0, 0, 1.0), Word(segment, 0, 0, 1.0)]) if text else segment
 
 
 def _decode(audio: object) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.api import Hypothesis, Word
+from engine.api import Word
+from streamer.collector import Collector
 from streamer.deepgram.messages import (
     Alternative,
-    ModelInfo,
     ResultMetadata,
     ResultWord,
     Warned,
@@ -17,7 +17,6 @@ from streamer.deepgram.messages import (
 )
 from streamer.deepgram.options import ListenOptions
 from streamer.deepgram.text import confidence_of, write_alternative
-from streamer.openai.format import Collector
 from streamer.protocol import seconds
 
 
@@ -57,47 +56,8 @@ class ResponseMetadata:
     warnings: list[Warned] | None
 
 
-class Transcript:
-    """The text of one channel, collected window by window."""
-
-    def __init__(self) -> None:
-        self._collector = Collector()
-
-    def add(self, window: Hypothesis) -> None:
-        self._collector.add(window)
-
-    def channel(self, options: ListenOptions) -> ResponseChannel:
-        """Write all of it as one alternative."""
-        text, language = self._collector.text, self._collector.language
-        words = self._collector.words
-        alternative = _write(text, words, confidence_of(words, 0.0), language, options)
-        named = language if options.detect_language and language else None
-        return ResponseChannel([alternative], named)
-
-    def utterances(self, channel: int, options: ListenOptions) -> list[Utterance]:
-        """Write each segment by itself."""
-        utterances = []
-        for number, passage in enumerate(self._collector.passages):
-            segment, window = passage.segment, passage.window
-            confidence = confidence_of(segment.words, window.avg_logprob)
-            written = _write(segment.text, segment.words, confidence, window.language, options)
-            utterances.append(
-                Utterance(
-                    id=f"{channel}-{number}",
-                    channel=channel,
-                    start=seconds(segment.start),
-                    end=seconds(segment.end),
-                    confidence=written.confidence,
-                    transcript=written.transcript,
-                    words=written.words,
-                    languages=written.languages,
-                )
-            )
-        return utterances
-
-
 def write_response(
-    transcripts: Sequence[Transcript],
+    channels: Sequence[Collector],
     options: ListenOptions,
     model: ResultMetadata,
     *,
@@ -105,10 +65,10 @@ def write_response(
     created: str,
     duration: int,
 ) -> dict[str, object]:
-    """Write the answer for a file, one transcript for each of its channels."""
+    """Write the answer for a file: the text of each of its channels, and the utterances of all."""
     utterances = None
     if options.utterances:
-        listed = [u for i, t in enumerate(transcripts) for u in t.utterances(i, options)]
+        listed = [u for i, channel in enumerate(channels) for u in _utterances(i, channel, options)]
         utterances = sorted(listed, key=lambda utterance: (utterance.start, utterance.channel))
     metadata = ResponseMetadata(
         transaction_key="deprecated",
@@ -116,20 +76,44 @@ def write_response(
         sha256=sha256,
         created=created,
         duration=seconds(duration),
-        channels=len(transcripts),
+        channels=len(channels),
         models=[model.model_uuid],
         warnings=warn(options.ignored),
     )
-    results = ResponseResults([t.channel(options) for t in transcripts], utterances)
+    results = ResponseResults([_channel(channel, options) for channel in channels], utterances)
     return {
-        "metadata": {**plain(metadata), "model_info": _describe(model)},
+        "metadata": {
+            **plain(metadata),
+            "model_info": {model.model_uuid: plain(model.model_info)},
+        },
         "results": plain(results),
     }
 
 
-def _describe(model: ResultMetadata) -> dict[str, object]:
-    info: ModelInfo = model.model_info
-    return {model.model_uuid: plain(info)}
+def _channel(channel: Collector, options: ListenOptions) -> ResponseChannel:
+    """Write all of a channel as one alternative."""
+    words, language = channel.words, channel.language
+    alternative = _write(channel.text, words, confidence_of(words, 0.0), language, options)
+    named = language if options.detect_language and language else None
+    return ResponseChannel([alternative], named)
+
+
+def _utterances(number: int, channel: Collector, options: ListenOptions) -> Iterator[Utterance]:
+    """Write each segment of a channel by itself."""
+    for count, passage in enumerate(channel.passages):
+        segment, window = passage.segment, passage.window
+        confidence = confidence_of(segment.words, window.avg_logprob)
+        written = _write(segment.text, segment.words, confidence, window.language, options)
+        yield Utterance(
+            id=f"{number}-{count}",
+            channel=number,
+            start=seconds(segment.start),
+            end=seconds(segment.end),
+            confidence=written.confidence,
+            transcript=written.transcript,
+            words=written.words,
+            languages=written.languages,
+        )
 
 
 def _write(

@@ -5,54 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
+from engine.api import SAMPLE_RATE, Word
+from streamer.collector import Collector, Passage
 from streamer.language import english_name
 from streamer.protocol import seconds
-from streamer.transcript import join
 
 FRAME = SAMPLE_RATE // 100  # samples of a mel frame, the unit of `seek`
 AUDIO_TOKEN = SAMPLE_RATE // 50  # samples of an encoder position, the unit of audio tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A segment and the window that it was read from."""
-
-    segment: Segment
-    window: Hypothesis
-
-
-class Collector:
-    """Collects the text of a recording, window by window."""
-
-    def __init__(self) -> None:
-        self.text = ""  # without space at its ends
-        self.passages: list[Passage] = []
-        self.language = ""  # of the first window with text
-        self.num_tokens = 0  # sampled
-        self._last: Word | None = None  # the last segment's text
-
-    def add(self, window: Hypothesis) -> str:
-        """Take the next window; return what it adds to the text."""
-        before = len(self.text)
-        for segment in window.segments:
-            if not segment.text.strip():
-                continue
-            self.passages.append(Passage(segment, window))
-            piece = Word(segment.text, segment.start, segment.end, 1.0)
-            # two neighbours say how they join; joining all of them anew would take ever longer
-            held = join([self._last]) if self._last is not None else ""
-            self.text += join([self._last, piece] if self._last else [piece])[len(held) :]
-            self._last = piece
-            self.language = self.language or window.language
-        self.num_tokens += len(window.tokens)
-        return self.text[before:]
-
-    @property
-    def words(self) -> list[Word]:
-        return [word for passage in self.passages for word in passage.segment.words]
 
 
 def write_json(collector: Collector, duration: int, *, has_logprobs: bool) -> dict[str, object]:

@@ -6,15 +6,15 @@ text of its deltas only grows, and all of them together are its transcript.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.api import SAMPLE_RATE, Word
+from engine.api import SAMPLE_RATE
 from streamer.events import Event, Final, Partial, SpeechEnded, SpeechStarted
+from streamer.openai.format import write_logprobs
 from streamer.openai.realtime_config import RealtimeConfig
 from streamer.protocol import seconds
 
@@ -195,7 +195,7 @@ class ItemWriter:
             "usage": {"type": "duration", "seconds": seconds(event.end - event.start)},
         }
         if self._config.has_logprobs:
-            completed["logprobs"] = [_logprob(word) for word in event.words]
+            completed["logprobs"] = write_logprobs(event.words)
         return [*messages, completed]
 
     def _grow(self, item: _Item, text: str) -> list[Message]:
@@ -245,12 +245,3 @@ class ItemWriter:
 
     def _ms(self, position: int) -> int:
         return (self._offset + position) * 1000 // SAMPLE_RATE
-
-
-def _logprob(word: Word) -> dict[str, object]:
-    """Write a word's log-probability; OpenAI's entries are tokens."""
-    return {
-        "token": word.text,
-        "logprob": round(math.log(max(word.probability, 1e-9)), 4),
-        "bytes": list(word.text.encode()),
-    }

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from engine.api import EngineBusy, InvalidRequest
+from streamer.collector import Collector
 from streamer.connection import race
 from streamer.container import AudioError, RawFormat
 from streamer.deepgram.http import (
@@ -30,7 +31,7 @@ from streamer.deepgram.http import (
 )
 from streamer.deepgram.messages import describe_model
 from streamer.deepgram.options import ListenOptions, parse_options
-from streamer.deepgram.response import Transcript, write_response
+from streamer.deepgram.response import write_response
 from streamer.protocol import ProtocolError
 from streamer.recording import Recording
 from streamer.service import Service
@@ -82,7 +83,7 @@ class _Job:
         self._request = request
         self._request_id = request_id
         self._sha256 = hashlib.sha256()
-        self._transcripts: list[Transcript] = []
+        self._channels: list[Collector] = []
         self._duration = 0  # samples
 
     async def run(self, file: IO[bytes]) -> Response:
@@ -100,7 +101,7 @@ class _Job:
         await self._receive(file)
         await race(self._transcribe(file, options), watch(self._request))
         body = write_response(
-            self._transcripts,
+            self._channels,
             options,
             describe_model(self._request_id, info),
             sha256=self._sha256.hexdigest(),
@@ -124,18 +125,17 @@ class _Job:
 
     async def _transcribe(self, file: IO[bytes], options: ListenOptions) -> None:
         raw, num_channels = _raw_format(options), 1
-        while len(self._transcripts) < num_channels:
+        while len(self._channels) < num_channels:
             file.seek(0)
-            channel = None if options.mixes_channels else len(self._transcripts)
-            recording = Recording(file, raw, channel=channel)
-            transcript = Transcript()
-            self._transcripts.append(transcript)
+            number = None if options.mixes_channels else len(self._channels)
+            recording, channel = Recording(file, raw, channel=number), Collector()
+            self._channels.append(channel)
             async with (
                 contextlib.aclosing(recording.blocks()) as blocks,
                 self._service.recording(blocks, options.settings) as windows,
             ):
                 async for window in windows:
-                    transcript.add(window)
+                    channel.add(window)
             num_channels = 1 if options.mixes_channels else recording.num_channels
             self._duration = max(self._duration, recording.duration)
 

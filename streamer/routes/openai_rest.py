@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from engine.api import EngineBusy, InvalidRequest, ModelInfo, Task
+from streamer.collector import Collector
 from streamer.connection import race
 from streamer.container import AudioError
 from streamer.openai import format as write
@@ -100,7 +101,7 @@ class _Endpoint:
     async def _transcribe(self, wanted: TranscriptionRequest, answer: _Answer) -> None:
         started = time.monotonic()
         recording = Recording(wanted.file, wanted.raw)
-        collector = write.Collector()
+        collector = Collector()
         async with (
             contextlib.aclosing(recording.blocks()) as blocks,
             self._service.recording(blocks, wanted.settings) as windows,
@@ -176,7 +177,7 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
 
-def _response(wanted: TranscriptionRequest, collector: write.Collector, duration: int) -> Response:
+def _response(wanted: TranscriptionRequest, collector: Collector, duration: int) -> Response:
     plain = "text/plain; charset=utf-8"
     match wanted.response_format:
         case "text":

@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 
 from engine.api import Hypothesis, ModelInfo, Segment, Word
+from streamer.collector import Collector
 from streamer.deepgram.messages import describe_model
 from streamer.deepgram.options import parse_options
-from streamer.deepgram.response import Transcript, write_response
+from streamer.deepgram.response import write_response
 
 S = 16_000
 MODEL = describe_model("r1", ModelInfo("base", ("en",), "cpu", "float32"))
@@ -26,22 +27,22 @@ def window(number: int, *texts: str) -> Hypothesis:
     return Hypothesis(start, start + 10 * S, segments, "en", 0.9, avg_logprob=-0.1)
 
 
-def transcript(*windows: Hypothesis) -> Transcript:
-    made = Transcript()
+def collect(*windows: Hypothesis) -> Collector:
+    made = Collector()
     for each in windows:
         made.add(each)
     return made
 
 
-def respond(*transcripts: Transcript, **query: str) -> dict[str, object]:
+def respond(*channels: Collector, **query: str) -> dict[str, object]:
     options = parse_options({name: [value] for name, value in query.items()})
-    body = write_response(transcripts, options, MODEL, sha256="0", created="now", duration=20 * S)
+    body = write_response(channels, options, MODEL, sha256="0", created="now", duration=20 * S)
     read: dict[str, object] = json.loads(json.dumps(body, allow_nan=False))
     return read
 
 
 def test_windows_are_one_text_with_all_words() -> None:
-    body = respond(transcript(window(0, " Hello.", " You"), window(1, " there?")), punctuate="true")
+    body = respond(collect(window(0, " Hello.", " You"), window(1, " there?")), punctuate="true")
     results = body["results"]
     assert isinstance(results, dict)
     alternative = results["channels"][0]["alternatives"][0]
@@ -55,8 +56,8 @@ def test_windows_are_one_text_with_all_words() -> None:
 
 def test_utterances_of_all_channels_are_in_order_of_time() -> None:
     body = respond(
-        transcript(window(0, " One."), window(1, " Three.")),
-        transcript(window(0, " One too.", " Two.")),
+        collect(window(0, " One."), window(1, " Three.")),
+        collect(window(0, " One too.", " Two.")),
         utterances="true",
         punctuate="true",
         multichannel="true",
@@ -74,7 +75,7 @@ def test_utterances_of_all_channels_are_in_order_of_time() -> None:
 
 
 def test_no_speech_is_no_text_and_no_nan() -> None:
-    body = respond(transcript(), detect_language="true", utterances="true")
+    body = respond(collect(), detect_language="true", utterances="true")
     results = body["results"]
     assert isinstance(results, dict)
     assert results["channels"] == [
