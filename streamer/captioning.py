@@ -18,7 +18,7 @@ from engine.api import EngineBusy, InvalidRequest, Task
 from streamer import protocol
 from streamer.access import current_key
 from streamer.audio import AudioFormat
-from streamer.connection import race
+from streamer.connection import MAX_ERRORS, race
 from streamer.container import AudioError
 from streamer.journal import Journal
 from streamer.live import LiveSession
@@ -30,7 +30,6 @@ from streamer.sound_input import CONTAINER, SoundInput
 
 logger = logging.getLogger(__name__)
 
-MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 Input = bytes | protocol.Update | protocol.Finalize | protocol.End
 
 EMPTY = ProtocolError("empty_message", "expected audio, got a message of 0 bytes")

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from streamer.config import ServerConfig
 from streamer.service import Refusal
 
+MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 MAX_REASON_BYTES = 123  # of a close frame; a longer one cannot be sent (RFC 6455, section 5.5)
 # one half of a surrogate pair, as an escape of JSON: no text at all, and nothing that can be sent
 # back, or that a tokenizer takes
@@ -101,6 +104,24 @@ class Connection:
         with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
             async with asyncio.timeout(self._send_timeout_s):
                 await self._websocket.close(code, reason)
+
+
+async def accept(
+    websocket: WebSocket, config: ServerConfig, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> Connection:
+    """Complete the handshake, and hold the socket to the limits of the service."""
+    await websocket.accept(headers=headers)
+    return Connection(
+        websocket,
+        max_message_bytes=config.max_message_bytes,
+        send_timeout_s=config.send_timeout_s,
+    )
+
+
+def read_query(connection: HTTPConnection) -> dict[str, list[str]]:
+    """Give the query's parameters, each with all its values; the gate has taken out the keys."""
+    query = connection.query_params
+    return {name: query.getlist(name) for name in query}
 
 
 async def refuse(websocket: WebSocket, refusal: Refusal) -> None:

@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 import av
@@ -98,12 +97,7 @@ class ContainerDecoder:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pipe.close()
         self._thread.join()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -48,12 +47,7 @@ class SoundInput:
             self._decoder = self._stack.enter_context(decoder)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     async def decode(self, data: bytes) -> bytes:

@@ -16,7 +16,14 @@ from typing import Any
 from engine.api import SAMPLE_RATE, EngineError, ModelInfo
 from streamer import protocol
 from streamer.audio import AudioFormat
-from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
+from streamer.connection import (
+    MAX_ERRORS,
+    Connection,
+    Disconnected,
+    MessageTooBig,
+    SlowReader,
+    race,
+)
 from streamer.events import Final, Partial
 from streamer.live import LiveSession
 from streamer.openai.body import parse_object
@@ -29,7 +36,6 @@ from streamer.settings import SessionSettings
 logger = logging.getLogger(__name__)
 
 AUDIO_TOKEN = SAMPLE_RATE * 2 // 25  # samples; Voxtral's 12.5 audio tokens a second
-MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 
 
 class VllmSession:

@@ -1,4 +1,4 @@
-"""What Deepgram's live and pre-recorded API share over HTTP: the query, and errors."""
+"""What Deepgram's two APIs share: the address, the check of the language, and errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import datetime
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 from engine.api import ModelInfo
@@ -15,13 +14,6 @@ from streamer.protocol import ProtocolError
 from streamer.service import Refusal
 
 PATH = "/v1/listen"
-FOREIGN_PARAMETERS = frozenset({"key", "token"})  # of access, not of this protocol
-
-
-def query_of(connection: HTTPConnection) -> dict[str, list[str]]:
-    """Give the query parameters of this protocol, each with all its values."""
-    query = connection.query_params
-    return {name: query.getlist(name) for name in query if name not in FOREIGN_PARAMETERS}
 
 
 def check_language(options: ListenOptions, info: ModelInfo) -> None:

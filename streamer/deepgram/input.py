@@ -8,7 +8,6 @@ these go on as 16 kHz float32.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -53,12 +52,7 @@ class DeepgramInput:
             self._stack.enter_context(self._container)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def decode(self, data: bytes) -> bytes:

@@ -14,7 +14,14 @@ from typing import Any
 
 from engine.api import EngineBusy, EngineError, InvalidRequest
 from streamer import protocol
-from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
+from streamer.connection import (
+    MAX_ERRORS,
+    Connection,
+    Disconnected,
+    MessageTooBig,
+    SlowReader,
+    race,
+)
 from streamer.live import LiveSession
 from streamer.openai.body import parse_object
 from streamer.openai.error import ApiError
@@ -25,7 +32,6 @@ from streamer.service import Service
 logger = logging.getLogger(__name__)
 
 MIN_COMMIT_MS = 100.0  # less sound is an empty buffer, as at OpenAI
-MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 
 
 class _Foreign(Exception):

@@ -10,20 +10,27 @@ import logging
 import uuid
 from http import HTTPStatus
 
-from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from engine.api import EngineBusy, InvalidRequest, ModelInfo
 from streamer import protocol
-from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
+from streamer.connection import (
+    MAX_ERRORS,
+    Connection,
+    Disconnected,
+    MessageTooBig,
+    SlowReader,
+    accept,
+    race,
+    read_query,
+)
 from streamer.container import AudioError
 from streamer.deepgram import messages
 from streamer.deepgram.http import (
     PATH,
     check_language,
     error_response,
-    query_of,
     refused,
     timestamp,
 )
@@ -38,12 +45,8 @@ logger = logging.getLogger(__name__)
 
 SILENCE_LIMIT_S = 10.0  # without audio or KeepAlive, as at Deepgram
 PIECE_BYTES = 32 * 1024  # of a container, decoded at once
-MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 
-NO_AUDIO = (
-    "NET-0001",
-    "did not receive audio data or a text message within the timeout window",
-)
+NO_AUDIO = "NET-0001: did not receive audio data or a text message within the timeout window"
 NOT_AUDIO = "DATA-0000"
 
 
@@ -56,25 +59,21 @@ async def _serve(service: Service, websocket: WebSocket) -> None:
     request_id = str(uuid.uuid4())
     refusal = service.refusal()
     if refusal is not None:
-        await deny(websocket, refused(request_id, refusal))
+        await websocket.send_denial_response(refused(request_id, refusal))
         return
     info = service.info
     assert info is not None, "a service without a model refuses"
     try:
-        options = parse_options(query_of(websocket))
+        options = parse_options(read_query(websocket))
         check_language(options, info)
         audio = DeepgramInput(options)
     except ProtocolError as error:
-        await deny(
-            websocket, error_response(request_id, HTTPStatus.BAD_REQUEST, error.code, error.message)
+        await websocket.send_denial_response(
+            error_response(request_id, HTTPStatus.BAD_REQUEST, error.code, error.message)
         )
         return
-    await websocket.accept(headers=[(b"dg-request-id", request_id.encode())])
-    connection = Connection(
-        websocket,
-        max_message_bytes=service.config.max_message_bytes,
-        send_timeout_s=service.config.send_timeout_s,
-    )
+    named = [(b"dg-request-id", request_id.encode())]
+    connection = await accept(websocket, service.config, named)
     await ListenSession(service, connection, request_id, options, audio).run(info)
 
 
@@ -145,7 +144,7 @@ class ListenSession:
                 async with asyncio.timeout(None if self._is_ended else SILENCE_LIMIT_S):
                     message = await self._connection.receive()
             except TimeoutError:
-                self._close_code, self._close_reason = protocol.CLOSE_INTERNAL, ": ".join(NO_AUDIO)
+                self._close_code, self._close_reason = protocol.CLOSE_INTERNAL, NO_AUDIO
                 await self._end(live)
                 continue
             if isinstance(message, str):
@@ -245,11 +244,6 @@ class ListenSession:
             await self._connection.close(close_code, f"{code}: {text}")
         except (Disconnected, SlowReader):
             logger.debug("listen %s: gone before it could be told %s", self._id, code)
-
-
-async def deny(websocket: WebSocket, response: JSONResponse) -> None:
-    """Answer the handshake with an HTTP error instead of a socket."""
-    await websocket.send_denial_response(response)
 
 
 def _channel(value: object, num_channels: int) -> int | None:

@@ -19,13 +19,12 @@ from starlette.routing import BaseRoute, Route
 
 from engine.api import EngineBusy, InvalidRequest
 from streamer.collector import Collector
-from streamer.connection import race
+from streamer.connection import race, read_query
 from streamer.container import AudioError, RawFormat
 from streamer.deepgram.http import (
     PATH,
     check_language,
     error_response,
-    query_of,
     refused,
     timestamp,
 )
@@ -96,7 +95,7 @@ class _Job:
         """
         info = self._service.info
         assert info is not None, "a service without a model refuses"
-        options = parse_options(query_of(self._request))
+        options = parse_options(read_query(self._request))
         check_language(options, info)
         await self._receive(file)
         await race(self._transcribe(file, options), watch(self._request))

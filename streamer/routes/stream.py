@@ -22,7 +22,9 @@ from streamer.connection import (
     Disconnected,
     MessageTooBig,
     SlowReader,
+    accept,
     race,
+    read_query,
     refuse,
 )
 from streamer.parking import Parking
@@ -31,8 +33,6 @@ from streamer.service import RETRY_AFTER_S, Service
 
 logger = logging.getLogger(__name__)
 
-# query parameters of others than `start`: access
-FOREIGN_PARAMETERS = frozenset({"key", "token"})
 MAX_UNSENT_BYTES = 2**20  # of messages that wait for a client; more and it is dropped
 
 
@@ -54,18 +54,8 @@ async def _serve(
     if refusal is not None and not (refusal.code == "busy" and parking.num_waiting):
         await refuse(websocket, refusal)
         return
-    parameters = {
-        name: websocket.query_params.getlist(name)
-        for name in websocket.query_params
-        if name not in FOREIGN_PARAMETERS
-    }
-    await websocket.accept()
-    connection = Connection(
-        websocket,
-        max_message_bytes=service.config.max_message_bytes,
-        send_timeout_s=service.config.send_timeout_s,
-    )
-    await Client(service, parking, carried, connection).run(parameters)
+    connection = await accept(websocket, service.config)
+    await Client(service, parking, carried, connection).run(read_query(websocket))
 
 
 async def _show(parking: Parking, request: Request) -> JSONResponse:

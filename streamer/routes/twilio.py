@@ -16,7 +16,16 @@ from starlette.websockets import WebSocket
 from engine.api import EngineError, Task
 from streamer import protocol
 from streamer.audio import AudioFormat
-from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race, refuse
+from streamer.connection import (
+    MAX_ERRORS,
+    Connection,
+    Disconnected,
+    MessageTooBig,
+    SlowReader,
+    accept,
+    race,
+    refuse,
+)
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError
 from streamer.service import Service
@@ -29,7 +38,6 @@ from streamer.twilio.webhook import Webhook
 logger = logging.getLogger(__name__)
 
 SILENCE = {"mulaw": 0xFF, "alaw": 0xD5}  # the byte that is zero (ITU-T G.711)
-MAX_ERRORS = 100  # messages that a carrier may get wrong before its stream is ended
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -46,8 +54,7 @@ async def _serve_call(service: Service, calls: CallLogs, websocket: WebSocket) -
     if (refusal := service.refusal()) is not None:
         await refuse(websocket, refusal)
         return
-    await websocket.accept()
-    await CallStream(service, calls, _connect(service, websocket)).run()
+    await CallStream(service, calls, await accept(websocket, service.config)).run()
 
 
 async def _serve_reader(service: Service, calls: CallLogs, websocket: WebSocket) -> None:
@@ -55,8 +62,7 @@ async def _serve_reader(service: Service, calls: CallLogs, websocket: WebSocket)
     after = query.get("after", "0")
     position = int(after) if after.isascii() and after.isdigit() and len(after) < 18 else 0
     with_partials = query.get("partials", "true") != "false"
-    await websocket.accept()
-    connection = _connect(service, websocket)
+    connection = await accept(websocket, service.config)
     with calls.reader(websocket.path_params["call"]) as log:
         try:
             if log is None:
@@ -232,12 +238,4 @@ def _settings(start: twilio.Start) -> SessionSettings:
         word_times=True,
         delay=Delay(given.get("delay", SessionSettings().delay.value)),
         silence_ms=int(given.get("silence_ms", SessionSettings().silence_ms)),
-    )
-
-
-def _connect(service: Service, websocket: WebSocket) -> Connection:
-    return Connection(
-        websocket,
-        max_message_bytes=service.config.max_message_bytes,
-        send_timeout_s=service.config.send_timeout_s,
     )

@@ -15,7 +15,14 @@ from starlette.websockets import WebSocket
 
 from engine.api import EngineBusy, InvalidRequest
 from streamer import protocol
-from streamer.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
+from streamer.connection import (
+    Connection,
+    Disconnected,
+    MessageTooBig,
+    SlowReader,
+    accept,
+    race,
+)
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError
 from streamer.service import RETRY_AFTER_S, Service
@@ -39,13 +46,7 @@ def routes(service: Service) -> list[BaseRoute]:
 
 
 async def _serve(service: Service, websocket: WebSocket) -> None:
-    await websocket.accept()
-    connection = Connection(
-        websocket,
-        max_message_bytes=service.config.max_message_bytes,
-        send_timeout_s=service.config.send_timeout_s,
-    )
-    await WhisperLiveSession(service, connection).run()
+    await WhisperLiveSession(service, await accept(websocket, service.config)).run()
 
 
 class WhisperLiveSession:

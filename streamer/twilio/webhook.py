@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -43,12 +42,7 @@ class Webhook:
             self._worker = asyncio.create_task(self._deliver())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._worker is None:
             return
         try:
