@@ -10,6 +10,8 @@ from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from typing import Protocol
 
+import torch
+
 from engine.api import EngineBusy, EngineError, Samples, StreamLost
 from engine.counters import Counters
 from engine.request import Request
@@ -109,13 +111,14 @@ class Loop:
         start = time.perf_counter()
         try:
             self._carry_out(work)
+        except torch.OutOfMemoryError:
+            logger.warning("out of memory with %d windows at once", len(work.sequences))
+            self._scheduler.shed(work)
+            self._lose(work, "the engine was out of memory")
         except Exception:
             # the edge of the engine: a bug costs the requests that met it, never the service
             logger.exception("a step failed")
-            self._counters.num_failures += 1
-            for sequence in work.sequences:
-                if sequence.id in self._requests:
-                    self._answer(self._requests[sequence.id], StreamLost("the engine failed"))
+            self._lose(work, "the engine failed")
         duration_s = time.perf_counter() - start
         self._scheduler.ran(work, duration_s)
         if isinstance(work, Encode):
@@ -148,6 +151,12 @@ class Loop:
                 request = self._requests[sequence.id]
                 if self._settle(request):
                     self._drop(request)
+
+    def _lose(self, work: Encode | Step, message: str) -> None:
+        self._counters.num_failures += 1
+        for sequence in work.sequences:
+            if sequence.id in self._requests:
+                self._answer(self._requests[sequence.id], StreamLost(message))
 
     def _answer(self, request: Request, error: EngineError) -> None:
         self._drop(request)

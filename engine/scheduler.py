@@ -124,6 +124,14 @@ class Scheduler:
         else:
             self._encode_debt_s = max(0.0, self._encode_debt_s - duration_s * ENCODE_SHARE)
 
+    def shed(self, work: Encode | Step) -> None:
+        """Run no more than half as much at once as in this work, for which memory was too short."""
+        half = max(1, len(work.sequences) // 2)
+        if isinstance(work, Encode):
+            self._max_encode_batch = half
+        else:
+            self._max_batch = half
+
     def _may_encode(self) -> bool:
         if not self._running or self._encode_debt_s <= 0:
             return True
@@ -141,7 +149,7 @@ class Scheduler:
             ):
                 break
             # nobody overtakes the first that finds no room, or a long window would wait for ever
-            if len(self._running) == self._max_batch or not self._allocate(sequence):
+            if len(self._running) >= self._max_batch or not self._allocate(sequence):
                 break
             num_positions += extent.num_positions
             self._waiting.remove(sequence)

@@ -8,6 +8,7 @@ from collections.abc import Sequence as Rows
 
 import numpy as np
 import pytest
+import torch
 
 from engine.api import (
     EngineBusy,
@@ -33,6 +34,7 @@ class FakeRunner:
 
     def __init__(self) -> None:
         self.failing: set[int] = set()
+        self.room: int | None = None  # sequences that memory is enough for in one step
         self.held: set[int] = set()
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
@@ -40,6 +42,8 @@ class FakeRunner:
         self.held |= {sequence.id for sequence in sequences}
 
     def step(self, sequences: Rows[Sequence]) -> None:
+        if self.room is not None and len(sequences) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
         for sequence in sequences:
             assert sequence.self_pages and sequence.cross_pages
             if sequence.id in self.failing:
@@ -140,6 +144,23 @@ def test_who_is_refused_hears_of_it() -> None:
     assert isinstance(setup.outcomes[2], EngineBusy)
     setup.run(8)
     assert isinstance(setup.outcomes[0], Hypothesis) and isinstance(setup.outcomes[1], Hypothesis)
+
+
+def test_out_of_memory_lowers_what_runs_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup()
+    setup.runner.room = 2
+    asked: list[int] = []
+    missing = set(range(6))
+    while missing:  # as sessions do: what was lost is asked for again
+        for id in missing:
+            setup.outcomes.pop(id, None)
+            setup.loop.submit(setup.request(id))
+        asked.append(len(missing))
+        setup.run(40)
+        missing = {id for id in missing if not isinstance(setup.outcomes[id], Hypothesis)}
+        assert len(asked) < 5
+    assert len(asked) > 1 and "out of memory" in caplog.text
+    assert setup.is_empty
 
 
 def test_a_bug_costs_only_those_that_met_it(caplog: pytest.LogCaptureFixture) -> None:
