@@ -23,8 +23,9 @@ from streamer.container import AudioError
 from streamer.journal import Journal
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError, ServerMessage, Start
+from streamer.refusal import RETRY_AFTER_S
 from streamer.served import ServedSession
-from streamer.service import RETRY_AFTER_S, Service
+from streamer.service import Service
 from streamer.settings import Delay, Endpointing, SessionSettings
 from streamer.sound_input import CONTAINER, SoundInput
 

@@ -27,14 +27,14 @@ from streamer.credentials import (
     split_subprotocols,
 )
 from streamer.limits import Attempts
-from streamer.service import Refusal, Service
+from streamer.refusal import Refusal, no_room
+from streamer.service import Service
 
 logger = logging.getLogger(__name__)
 
 # probes have no keys, and learn nothing but whether the service is up
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 COOKIE_LIFETIME_S = 12 * 3600  # a day's work in front of the page
-BUSY_RETRY_S = 5.0
 SHOWN = "wordwire.shown"  # in the scope: SHA-256 digests of what was shown as a credential
 
 
@@ -119,10 +119,7 @@ class Gate:
         config, address = self._service.config, _address(scope)
         most = config.max_connections_per_address
         if self._sockets.total() >= config.max_connections or 0 < most <= self._sockets[address]:
-            refusal = Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many open sockets", BUSY_RETRY_S
-            )
-            await self._refuse(scope, send, refusal)
+            await self._refuse(scope, send, no_room("busy", "too many open sockets"))
             return
         self._sockets[address] += 1
         try:

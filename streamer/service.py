@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from engine.api import (
@@ -32,33 +31,13 @@ from streamer.limits import Bucket, Capacity
 from streamer.loading import run_in_daemon, warm_up
 from streamer.metered import MeteredEngine
 from streamer.metrics import Metrics
+from streamer.refusal import RETRY_AFTER_S, Refusal, no_room
 from streamer.served import ServedSession
 from streamer.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
 
 RECORDING_STREAMS = 4  # windows of a file decoded at once while nobody speaks
-RETRY_AFTER_S = 5.0  # when a client that found no room may ask again
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request or a socket is turned away before it takes any resource."""
-
-    status: HTTPStatus
-    code: str  # a stable name for programs
-    message: str
-    retry_after_s: float | None = None
-
-    @property
-    def body(self) -> dict[str, object]:
-        return {"error": {"code": self.code, "message": self.message}}
-
-    @property
-    def headers(self) -> dict[str, str]:
-        if self.retry_after_s is None:
-            return {}
-        return {"Retry-After": str(max(1, round(self.retry_after_s)))}
 
 
 class Service:
@@ -140,12 +119,7 @@ class Service:
         if (refusal := self._unreadiness()) is not None:
             return refusal
         if self.num_sessions >= self.capacity.limit:
-            return Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "busy",
-                f"all {self.capacity.limit} sessions are taken",
-                RETRY_AFTER_S,
-            )
+            return no_room("busy", f"all {self.capacity.limit} sessions are taken")
         return self._key_refusal(current_key.get())
 
     def _key_refusal(self, key: ApiKey) -> Refusal | None:
@@ -184,30 +158,16 @@ class Service:
         if (refusal := self._unreadiness()) is not None:
             return refusal
         if self._num_recordings >= self.config.max_recordings:
-            return Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "busy",
-                f"{self.config.max_recordings} files are being transcribed",
-                RETRY_AFTER_S,
-            )
+            return no_room("busy", f"{self.config.max_recordings} files are being transcribed")
         return self._budget_refusal(current_key.get())
 
     def _unreadiness(self) -> Refusal | None:
         if self.draining.is_set():
-            return Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE, "draining", "the service is stopping", RETRY_AFTER_S
-            )
+            return no_room("draining", "the service is stopping")
         if self._engine is None:
-            return Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE, "loading", "the model is loading", RETRY_AFTER_S
-            )
+            return no_room("loading", "the model is loading")
         if isinstance(self._engine, Watched) and not self._engine.is_up:
-            return Refusal(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "restarting",
-                "the engine is being started anew",
-                RETRY_AFTER_S,
-            )
+            return no_room("restarting", "the engine is being started anew")
         return None
 
     @contextlib.asynccontextmanager

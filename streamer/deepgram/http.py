@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from engine.api import ModelInfo
 from streamer.deepgram.options import ListenOptions
 from streamer.protocol import ProtocolError
-from streamer.service import Refusal
+from streamer.refusal import Refusal
 
 PATH = "/v1/listen"
 

@@ -10,7 +10,8 @@ from starlette.responses import JSONResponse
 from engine.api import ModelInfo
 from streamer.language import code_of
 from streamer.openai.model import is_served
-from streamer.service import Refusal
+from streamer.refusal import Refusal
+from streamer.service import Service
 
 INVALID = "invalid_request_error"
 
@@ -60,6 +61,20 @@ class ApiError(Exception):
             "param": self.param,
             "code": self.code,
         }
+
+
+def served_model(service: Service) -> ModelInfo:
+    """Give the model that answers.
+
+    Raises:
+        ApiError: there is none yet.
+    """
+    info = service.info
+    if info is None:
+        refusal = service.refusal()
+        assert refusal is not None, "a service without a model refuses"
+        raise ApiError.refused(refusal)
+    return info
 
 
 def check_model(name: str, info: ModelInfo, *, param: str = "model") -> None:

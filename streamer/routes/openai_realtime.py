@@ -19,8 +19,9 @@ from streamer.openai.client_secret import SecretSessions
 from streamer.openai.model import ALIASES
 from streamer.openai.realtime_config import RealtimeConfig
 from streamer.openai.realtime_session import RealtimeSession
+from streamer.refusal import Refusal
 from streamer.routes import openai_secret
-from streamer.service import Refusal, Service
+from streamer.service import Service
 from streamer.vllm_session import VllmSession
 
 PATH = "/v1/realtime"

@@ -19,18 +19,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from engine.api import EngineBusy, InvalidRequest, ModelInfo, Task
+from engine.api import EngineBusy, InvalidRequest, Task
 from streamer.collector import Collector
 from streamer.connection import race
 from streamer.container import AudioError
 from streamer.openai import format as write
 from streamer.openai.body import open_form
-from streamer.openai.error import ApiError, check_model
+from streamer.openai.error import ApiError, check_model, served_model
 from streamer.openai.form import TranscriptionRequest, parse_form
 from streamer.openai.model import names
 from streamer.protocol import seconds
 from streamer.recording import Recording
-from streamer.service import RETRY_AFTER_S, Service
+from streamer.refusal import no_room
+from streamer.service import Service
 from streamer.upload import watch
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class _Endpoint:
     async def _serve(self, request: Request, answer: _Answer) -> ApiError | None:
         """Serve a request; return what was wrong with it."""
         try:
-            info = _info(self._service)
+            info = served_model(self._service)
             if (refusal := self._service.recording_refusal()) is not None:
                 return ApiError.refused(refusal)
             async with open_form(request, self._service.config.max_upload_bytes) as form:
@@ -77,13 +78,7 @@ class _Endpoint:
         except InvalidRequest as error:
             return ApiError(str(error), code="invalid_value")
         except EngineBusy as error:
-            return ApiError(
-                str(error),
-                code="busy",
-                kind="server_error",
-                status=HTTPStatus.SERVICE_UNAVAILABLE,
-                headers={"Retry-After": f"{RETRY_AFTER_S:.0f}"},
-            )
+            return ApiError.refused(no_room("busy", str(error)))
         except ClientDisconnect:
             logger.debug("request %s: the client left", answer.request_id)
         except TimeoutError:
@@ -199,18 +194,9 @@ def _response(wanted: TranscriptionRequest, collector: Collector, duration: int)
     return Response(write.encode(body), media_type="application/json")
 
 
-def _info(service: Service) -> ModelInfo:
-    info = service.info
-    if info is None:
-        refusal = service.recording_refusal()
-        assert refusal is not None, "a service without a model refuses"
-        raise ApiError.refused(refusal)
-    return info
-
-
 async def _list_models(service: Service, created: int, _request: Request) -> Response:
     try:
-        data = [_describe(name, created) for name in names(_info(service))]
+        data = [_describe(name, created) for name in names(served_model(service))]
     except ApiError as error:
         return error.response()
     return JSONResponse({"object": "list", "data": data})
@@ -219,7 +205,7 @@ async def _list_models(service: Service, created: int, _request: Request) -> Res
 async def _show_model(service: Service, created: int, request: Request) -> Response:
     name = request.path_params["name"]
     try:
-        check_model(name, _info(service))
+        check_model(name, served_model(service))
     except ApiError as error:
         return error.response()
     return JSONResponse(_describe(name, created))

@@ -16,7 +16,7 @@ from streamer.access import MAX_LIFETIME_S, MIN_LIFETIME_S
 from streamer.gate import SHOWN
 from streamer.openai.body import read_object
 from streamer.openai.client_secret import SecretSessions
-from streamer.openai.error import ApiError
+from streamer.openai.error import ApiError, served_model
 from streamer.openai.realtime_config import RealtimeConfig
 from streamer.service import Service
 
@@ -86,11 +86,7 @@ def _check_caller(sessions: SecretSessions, request: Request) -> None:
 
 
 def _config(service: Service, session: object) -> RealtimeConfig:
-    info = service.info
-    if info is None:
-        refusal = service.refusal()
-        assert refusal is not None, "a service without a model refuses"
-        raise ApiError.refused(refusal)
+    info = served_model(service)
     if session is not None and not isinstance(session, dict):
         raise ApiError("session: expected an object", code="invalid_value", param="session")
     config = RealtimeConfig(info)

@@ -29,7 +29,8 @@ from streamer.connection import (
 )
 from streamer.parking import Parking
 from streamer.protocol import ProtocolError
-from streamer.service import RETRY_AFTER_S, Service
+from streamer.refusal import RETRY_AFTER_S
+from streamer.service import Service
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,8 @@ from streamer.connection import (
 )
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError
-from streamer.service import RETRY_AFTER_S, Service
+from streamer.refusal import RETRY_AFTER_S
+from streamer.service import Service
 from streamer.whisperlive.messages import (
     BACKEND,
     END_OF_AUDIO,

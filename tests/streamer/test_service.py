@@ -10,7 +10,7 @@ from running_service import CountingEngine
 from engine.api import EngineBusy, InvalidRequest, StreamOptions
 from streamer.audio import AudioFormat
 from streamer.config import ServerConfig
-from streamer.service import Refusal, Service
+from streamer.service import Service
 from streamer.settings import SessionSettings
 
 
@@ -101,12 +101,3 @@ async def test_draining_refuses_and_waits_for_the_sessions(service: Service) -> 
             assert [event async for event in live.events()] == []
     async with asyncio.timeout(2):
         await draining
-
-
-def test_a_refusal_says_when_to_come_back() -> None:
-    from http import HTTPStatus
-
-    refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "full", 0.2)
-    assert refusal.headers == {"Retry-After": "1"}
-    assert refusal.body == {"error": {"code": "busy", "message": "full"}}
-    assert Refusal(HTTPStatus.FORBIDDEN, "no", "no").headers == {}

@@ -9,7 +9,7 @@ from engine.api import ModelInfo
 from streamer.deepgram.http import check_language, error_response, refused, timestamp
 from streamer.deepgram.options import parse_options
 from streamer.protocol import ProtocolError
-from streamer.service import Refusal
+from streamer.refusal import Refusal
 
 
 def test_an_error_stands_in_the_body_and_in_the_headers() -> None:
