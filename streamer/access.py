@@ -1,9 +1,9 @@
 """Who may use the service: API keys, and the short-lived tokens that browsers get in their place.
 
 No I/O and no clock: the gate (streamer.gate) takes credentials out of requests with
-streamer.credentials and asks here. Keys are held as SHA-256 digests only. They are made by
-`secrets`, so there is nothing to guess and neither salt nor a slow hash is needed; a key that a
-person made up is as weak as it is.
+streamer.credentials and asks here. Keys are held as SHA-256 digests only. One that was drawn at
+random leaves nothing to guess, so neither salt nor a slow hash is needed; one that a person made up
+is as weak as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from streamer import strict
 
 TOKEN_PREFIX = "ek_"  # as OpenAI's client secrets begin
-MIN_LIFETIME_S, MAX_LIFETIME_S = 10, 7200  # of a token (PROTOCOLS: expires_after)
+MIN_LIFETIME_S, MAX_LIFETIME_S = 10, 7200  # of a token, as of OpenAI's client secrets
 MIN_KEY_CHARACTERS = 16  # a shorter key could be found by trying
 _HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -68,11 +68,6 @@ class _Entry:
 
 def digest_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
-
-
-def new_secret() -> str:
-    """Make a key that cannot be guessed."""
-    return "ww_" + secrets.token_urlsafe(24)
 
 
 def parse_keys(secrets_: Iterable[str], limits: KeyLimits) -> list[ApiKey]:

@@ -290,7 +290,7 @@ class StreamSession:
 
     async def _speak(self, live: LiveSession, with_words: bool) -> None:
         async for event in live.events():
-            self.say(protocol.from_event(event, 0, with_words=with_words))
+            self.say(protocol.from_event(event, with_words=with_words))
         self.say(
             protocol.Done(duration=protocol.seconds(live.duration), segments=live.num_segments)
         )

@@ -60,7 +60,7 @@ class Final:
     avg_logprob: float
     no_speech_probability: float
     is_endpoint: bool  # False where a long segment was cut and speech goes on
-    reason: str | None  # why text was withheld: "no_speech", "low_probability", "repetition" ...
+    reason: str | None  # why text was withheld: "no_speech" or "low_probability"
     lag: int
 
 

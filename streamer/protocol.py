@@ -232,13 +232,13 @@ def seconds(samples: int) -> float:
     return round(samples / SAMPLE_RATE, 3)
 
 
-def from_event(event: events.Event, seq: int, *, with_words: bool) -> ServerMessage:
-    """Convert what a session says to its message."""
+def from_event(event: events.Event, *, with_words: bool) -> ServerMessage:
+    """Convert what a session says to its message, which has no number yet."""
     match event:
         case events.SpeechStarted(channel, segment, start, lag):
-            return SpeechStarted(channel, segment, seconds(start), seconds(lag), seq)
+            return SpeechStarted(channel, segment, seconds(start), seconds(lag))
         case events.SpeechEnded(channel, segment, end, lag):
-            return SpeechEnded(channel, segment, seconds(end), seconds(lag), seq)
+            return SpeechEnded(channel, segment, seconds(end), seconds(lag))
         case events.Partial():
             return Partial(
                 channel=event.channel,
@@ -249,7 +249,6 @@ def from_event(event: events.Event, seq: int, *, with_words: bool) -> ServerMess
                 end=seconds(event.end),
                 language=event.language,
                 lag=seconds(event.lag),
-                seq=seq,
             )
         case events.Final():
             return Final(
@@ -263,7 +262,6 @@ def from_event(event: events.Event, seq: int, *, with_words: bool) -> ServerMess
                 lag=seconds(event.lag),
                 words=[_from_word(word) for word in event.words] if with_words else None,
                 reason=event.reason,
-                seq=seq,
             )
 
 

@@ -72,7 +72,7 @@ class CallLog:
         key = (start.stream, event.channel)
         if not isinstance(event, events.Partial | events.Final):
             return None
-        message = protocol.from_event(event, 0, with_words=True)
+        message = protocol.from_event(event, with_words=True)
         values: dict[str, object] = json.loads(protocol.encode(message))
         kind = str(values.pop("type"))
         del values["seq"]
@@ -127,7 +127,8 @@ class CallLogs:
     """The calls of a service: those that run, and those that ended a short while ago."""
 
     def __init__(self, grace_s: float, max_calls: int) -> None:
-        """
+        """Begin without any call.
+
         Args:
             grace_s: how long a call is kept after it ended, or waited for before it begins.
             max_calls: how many are kept; the one that ended first goes first.

@@ -23,7 +23,8 @@ class ChunkOrder:
     """
 
     def __init__(self, bytes_per_ms: int, silence: int, max_wait: int = MAX_WAIT) -> None:
-        """
+        """Begin a track.
+
         Args:
             bytes_per_ms: of the encoding, 8 for mu-law at 8 kHz.
             silence: the byte that is silence in this encoding.

@@ -28,7 +28,8 @@ class Webhook:
     """
 
     def __init__(self, url: str) -> None:
-        """
+        """Prepare for one call.
+
         Args:
             url: where to; empty for nowhere.
         """

@@ -15,7 +15,6 @@ from streamer.access import (
     TokenSigner,
     current_key,
     digest_of,
-    new_secret,
     parse_key_file,
     parse_keys,
 )
@@ -84,11 +83,6 @@ def test_a_broken_key_file_says_what_is_wrong(text: str, message: str) -> None:
 def test_two_keys_of_one_name_are_refused() -> None:
     with pytest.raises(KeyFileError, match="twice"):
         KeyRing([ApiKey("a", digest_of(SECRET)), ApiKey("a", digest_of(OTHER))])
-
-
-def test_new_secrets_are_long_and_differ() -> None:
-    assert new_secret() != new_secret()
-    assert len(new_secret()) > 30
 
 
 def test_a_token_stands_for_its_key_until_it_expires() -> None:

@@ -242,27 +242,27 @@ WORD = engine.api.Word(" a", 16_008, 24_000, 0.98765)
     [
         (
             events.SpeechStarted(1, 2, 16_000, 800),
-            protocol.SpeechStarted(1, 2, 1.0, 0.05, 7),
+            protocol.SpeechStarted(1, 2, 1.0, 0.05),
         ),
-        (events.SpeechEnded(0, 2, 16_001, 0), protocol.SpeechEnded(0, 2, 1.0, 0.0, 7)),
+        (events.SpeechEnded(0, 2, 16_001, 0), protocol.SpeechEnded(0, 2, 1.0, 0.0)),
         (
             events.Partial(0, 0, "a", " b", 8_000, 24_000, "en", 1_600),
-            protocol.Partial(0, 0, "a", " b", 0.5, 1.5, "en", 0.1, 7),
+            protocol.Partial(0, 0, "a", " b", 0.5, 1.5, "en", 0.1),
         ),
     ],
 )
 def test_events_become_messages_in_seconds(
     event: events.Event, expected: protocol.ServerMessage
 ) -> None:
-    assert protocol.from_event(event, 7, with_words=False) == expected
+    assert protocol.from_event(event, with_words=False) == expected
 
 
 def test_a_final_carries_its_words_where_asked_for() -> None:
     event = events.Final(
         0, 3, "a", 16_000, 32_000, "de", 0.9, (WORD,), -0.1, 0.0, False, "no_speech", 0
     )
-    plain = protocol.from_event(event, 1, with_words=False)
-    assert plain == protocol.Final(0, 3, "a", 1.0, 2.0, "de", False, 0.0, None, "no_speech", 1)
-    worded = protocol.from_event(event, 1, with_words=True)
+    plain = protocol.from_event(event, with_words=False)
+    assert plain == protocol.Final(0, 3, "a", 1.0, 2.0, "de", False, 0.0, None, "no_speech")
+    worded = protocol.from_event(event, with_words=True)
     assert isinstance(worded, protocol.Final)
     assert worded.words == [protocol.Word(" a", 1.0, 1.5, 0.988)]
