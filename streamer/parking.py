@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 
-from streamer.captioning import StreamSession
 from streamer.service import Service
+from streamer.stream_session import StreamSession
 
 logger = logging.getLogger(__name__)
 

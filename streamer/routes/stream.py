@@ -16,7 +16,6 @@ from starlette.websockets import WebSocket
 
 from streamer import protocol
 from streamer.access import current_key
-from streamer.captioning import EMPTY, StreamSession
 from streamer.connection import (
     Connection,
     Disconnected,
@@ -31,6 +30,7 @@ from streamer.parking import Parking
 from streamer.protocol import ProtocolError
 from streamer.refusal import RETRY_AFTER_S
 from streamer.service import Service
+from streamer.stream_session import EMPTY, StreamSession
 
 logger = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ import pytest
 from running_service import CountingEngine, babble, pcm16
 
 from streamer import parking
-from streamer.captioning import StreamSession
 from streamer.config import ServerConfig
 from streamer.parking import Parking
 from streamer.protocol import Start
 from streamer.service import Service
+from streamer.stream_session import StreamSession
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_the_document_has_every_error_code() -> None:
         documented |= set(re.findall(r"`(\w+)`", cell))
     root = Path(__file__).parents[2] / "streamer"
     used: set[str] = set()
-    for name in ("protocol.py", "captioning.py", "routes/stream.py"):
+    for name in ("protocol.py", "stream_session.py", "routes/stream.py"):
         text = (root / name).read_text()
         for pattern in (
             r'ProtocolError\(\s*"(\w+)"',

@@ -11,10 +11,10 @@ import pytest
 from running_service import CountingEngine, babble, pcm16
 
 from streamer import protocol
-from streamer.captioning import MAX_ERRORS, StreamSession
 from streamer.config import ServerConfig
 from streamer.protocol import End, Finalize, ProtocolError, Start, Update
 from streamer.service import Service
+from streamer.stream_session import MAX_ERRORS, StreamSession
 
 SENTENCE = pcm16(babble(2.0))
 
