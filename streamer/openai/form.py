@@ -59,6 +59,22 @@ def parse_form(form: FormData, info: ModelInfo, task: Task) -> TranscriptionRequ
             code="unsupported_value",
             param="response_format",
         )
+    granularities = _granularities(form, response_format)
+    has_words = "word" in granularities
+    has_logprobs = "logprobs" in _texts(form, "include")
+    return TranscriptionRequest(
+        file=file.file,
+        raw=RAW if (file.filename or "").lower().endswith(RAW_SUFFIXES) else None,
+        settings=_settings(form, info, task, word_times=has_words or has_logprobs),
+        response_format=response_format,
+        has_segments=not granularities or "segment" in granularities,
+        has_words=has_words,
+        has_logprobs=has_logprobs,
+        streams=streams,
+    )
+
+
+def _granularities(form: FormData, response_format: str) -> list[str]:
     granularities = _texts(form, "timestamp_granularities")
     for name in granularities:
         if name not in GRANULARITIES:
@@ -73,29 +89,28 @@ def parse_form(form: FormData, info: ModelInfo, task: Task) -> TranscriptionRequ
             code="unsupported_value",
             param="response_format",
         )
-    has_words = "word" in granularities
-    has_logprobs = "logprobs" in _texts(form, "include")
+    return granularities
+
+
+def _settings(form: FormData, info: ModelInfo, task: Task, *, word_times: bool) -> SessionSettings:
     languages = _texts(form, "languages")
+    # of several possible languages the model finds out itself which one is spoken
     language = _text(form, "language") or (languages[0] if len(languages) == 1 else None)
-    settings = _settings(
-        language=check_language(language, info),
-        task=task,
-        prompt=_text(form, "prompt") or "",
-        hotwords=tuple(_texts(form, "keywords")),
-        word_times=has_words or has_logprobs,
-        temperature=_number(form, "temperature") or 0.0,
-        turns=_turns(form),
-    )
-    return TranscriptionRequest(
-        file=file.file,
-        raw=RAW if (file.filename or "").lower().endswith(RAW_SUFFIXES) else None,
-        settings=settings,
-        response_format=response_format,
-        has_segments=not granularities or "segment" in granularities,
-        has_words=has_words,
-        has_logprobs=has_logprobs,
-        streams=streams,
-    )
+    turns = _turns(form)
+    try:
+        return SessionSettings(
+            language=check_language(language, info),
+            task=task,
+            prompt=_text(form, "prompt") or "",
+            hotwords=tuple(_texts(form, "keywords")),
+            word_times=word_times,
+            temperature=_number(form, "temperature") or 0.0,
+            vad_threshold=turns.threshold,
+            pre_roll_ms=int(turns.prefix_padding_ms),
+            silence_ms=int(turns.silence_duration_ms),
+        )
+    except (ValueError, OverflowError) as error:
+        raise ApiError(str(error), code="invalid_value") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,33 +119,8 @@ class _Turns:
 
     threshold: float = 0.5
     prefix_padding_ms: float = 300
+    # checked, and without effect: a file is cut at every pause, and text into the model's segments
     silence_duration_ms: float = 500
-
-
-def _settings(
-    *,
-    language: str | None,
-    task: Task,
-    prompt: str,
-    hotwords: tuple[str, ...],
-    word_times: bool,
-    temperature: float,
-    turns: _Turns,
-) -> SessionSettings:
-    try:
-        return SessionSettings(
-            language=language,
-            task=task,
-            prompt=prompt,
-            hotwords=hotwords,
-            word_times=word_times,
-            temperature=temperature,
-            vad_threshold=turns.threshold,
-            pre_roll_ms=int(turns.prefix_padding_ms),
-            silence_ms=int(turns.silence_duration_ms),
-        )
-    except (ValueError, OverflowError) as error:
-        raise ApiError(str(error), code="invalid_value") from None
 
 
 def _turns(form: FormData) -> _Turns:
