@@ -31,57 +31,69 @@ def read_frames(source: Source, raw: RawFormat | None, head: bytes) -> Iterator[
     Raises:
         AudioError: there was nothing to decode.
     """
-    if raw is None:
-        options = {"format_whitelist": FORMATS, "analyzeduration": "0", "probesize": str(PROBE)}
-    else:
-        options = {"sample_rate": str(raw.sample_rate), "ch_layout": f"{raw.channels}C"}
-    try:
-        container = av.open(
-            source,
-            "r",
-            format=None if raw is None else raw.encoding,
-            options=options,
-            metadata_errors="replace",
-            buffer_size=1 << 16 if hasattr(source, "seek") else 1 << 12,
-        )
-    except (av.FFmpegError, ValueError) as error:
-        raise AudioError(explain_failure(head)) from error
-    num_frames = num_failures = num_failures_in_packets = 0
-    with container:
+    num_frames, is_damaged = 0, False
+    with _open(source, raw, head) as container:
         if not container.streams.audio:
             raise AudioError("expected an audio track, found none in the file")
         stream = container.streams.audio[0]
         if stream.codec_context is None:
             raise AudioError("expected a codec that can be decoded, found an unknown one")
-        packets = container.demux(stream)
-        while True:
-            try:
-                packet = next(packets)
-            except StopIteration:
-                break
-            except av.FFmpegError:
-                num_failures += 1
-                if num_failures > MAX_FAILURES:
-                    break
-                packets = container.demux(stream)  # goes on where it stopped
+        for frame in _decode(container, stream):
+            if frame is None:
+                is_damaged = True
                 continue
             try:
-                frames = packet.decode()
-            except (av.FFmpegError, ValueError):
-                num_failures_in_packets += 1
-                continue  # the next packet may be whole
-            for frame in frames:
-                try:
-                    _check(frame)
-                except AudioError:
-                    if num_frames == 0:
-                        raise
-                    continue  # a damaged frame among sound ones
-                num_frames += 1
-                yield frame
+                _check(frame)
+            except AudioError:
+                if num_frames == 0:
+                    raise
+                continue  # a damaged frame among sound ones
+            num_frames += 1
+            yield frame
     if num_frames == 0:
-        is_damaged = num_failures or num_failures_in_packets
         raise AudioError(explain_failure(head) if is_damaged else "expected audio, found none")
+
+
+def _open(source: Source, raw: RawFormat | None, head: bytes) -> av.container.InputContainer:
+    if raw is None:
+        options = {"format_whitelist": FORMATS, "analyzeduration": "0", "probesize": str(PROBE)}
+    else:
+        options = {"sample_rate": str(raw.sample_rate), "ch_layout": f"{raw.channels}C"}
+    try:
+        return av.open(
+            source,
+            "r",
+            format=None if raw is None else raw.encoding,
+            options=options,
+            metadata_errors="replace",
+            # what can be read in any order may be read ahead; the rest may be live
+            buffer_size=1 << 16 if hasattr(source, "seek") else 1 << 12,
+        )
+    except (av.FFmpegError, ValueError) as error:
+        raise AudioError(explain_failure(head)) from error
+
+
+def _decode(
+    container: av.container.InputContainer, stream: av.AudioStream
+) -> Iterator[av.AudioFrame | None]:
+    """Yield the frames, and None in place of what is damaged."""
+    packets, num_failures = container.demux(stream), 0
+    while True:
+        try:
+            packet = next(packets)
+        except StopIteration:
+            return
+        except av.FFmpegError:
+            yield None
+            num_failures += 1
+            if num_failures > MAX_FAILURES:
+                return
+            packets = container.demux(stream)  # goes on where it stopped
+            continue
+        try:
+            yield from packet.decode()
+        except (av.FFmpegError, ValueError):
+            yield None  # the next packet may be whole
 
 
 def _check(frame: av.AudioFrame) -> None:
