@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SAMPLE_RATE = 16_000
+from engine.api import SAMPLE_RATE
+
 # A verdict is final when it rests on so much sound, in seconds, and is so probable.
 CONVINCING = ((2.0, 0.9), (5.0, 0.5))
 # After so much sound the best guess is kept, however improbable.
@@ -18,6 +19,8 @@ LONGEST_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """What a window was taken for."""
+
     language: str  # ISO code
     probability: float
 

@@ -15,11 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.api import MAX_WINDOW
+
 N_FFT = 400  # samples in a frame, 25 ms (whisper/audio.py)
 HOP = 160  # samples between frames, 10 ms (whisper/audio.py)
 HALF = N_FFT // 2  # frames are centred: frame t covers samples 160 t - 200 to 160 t + 199
-NUM_SAMPLES = 480_000  # 30 s at 16 kHz (whisper/audio.py)
-NUM_FRAMES = NUM_SAMPLES // HOP  # the last frame of the transform is dropped
+NUM_FRAMES = MAX_WINDOW // HOP  # the last frame of the transform is dropped
 MIN_POWER = 1e-10  # whisper/audio.py
 LOG_STEP = math.log(6.4) / 27.0  # Slaney's mel scale above 1 kHz, which is 15 mel
 MAX_MEL = 15.0 + math.log(8.0) / LOG_STEP  # 8 kHz
@@ -55,21 +56,21 @@ class LogMel:
         """Compute the spectrograms of some windows at once.
 
         Args:
-            windows: each (T,) float32 in [-1, 1], 16 kHz, on the device, 0 < T <= 480,000.
+            windows: each (T,) float32 in [-1, 1], 16 kHz, on the device, 0 < T <= MAX_WINDOW.
 
         Returns:
             As many columns as the longest window's sound touches.
         """
         longest = max(len(window) for window in windows)
-        assert 0 < longest <= NUM_SAMPLES, longest
+        assert 0 < longest <= MAX_WINDOW, longest
         num_frames = min(count_frames(longest), NUM_FRAMES)
         # Only what the frames read, but enough of it to mirror the beginning.
-        num_samples = min(max((num_frames - 1) * HOP + HALF, HALF + 1), NUM_SAMPLES)
+        num_samples = min(max((num_frames - 1) * HOP + HALF, HALF + 1), MAX_WINDOW)
         sound = self._window.new_zeros(len(windows), num_samples)
         for row, window in zip(sound, windows, strict=True):
             row[: len(window)] = window
         # The transform mirrors both ends of the 30 s; the far end is silence unless it is reached.
-        reaches_end = num_samples == NUM_SAMPLES
+        reaches_end = num_samples == MAX_WINDOW
         padding = (HALF, HALF if reaches_end else 0)
         sound = F.pad(sound.unsqueeze(1), padding, mode="reflect").squeeze(1)
         spectrum = torch.stft(

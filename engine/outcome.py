@@ -12,8 +12,8 @@ from engine.api import Hypothesis, Segment
 from engine.config import EngineConfig
 from engine.counters import Counters
 from engine.loop import Runs
+from engine.repetition import compression_ratio
 from engine.request import Memory, Request, set_language
-from engine.rules import compression_ratio
 from engine.segments import SegmentTokens, decode_segments, parse_segments
 from engine.sequence import Sequence as Decode
 from engine.tokenizer import Tokenizer

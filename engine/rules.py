@@ -10,7 +10,6 @@ N rows are sequences in a decode step, or positions of one draft. V is the vocab
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,11 +22,6 @@ from engine.tokenizer import Tokenizer
 BLOCK = 256  # tokens looked at together when the most probable one is sought
 MAX_INITIAL_TIMESTAMP = 50  # steps of 0.02 s: speech starts within 1 s (whisper/decoding.py)
 
-# A loop is the same tokens this many times over, and at least this many tokens of it: people do
-# say "no, no, no, no", or the same digit eight times.
-MIN_LOOP_REPEATS = 4
-MIN_LOOP_TOKENS = 32
-
 
 @dataclass(frozen=True, slots=True)
 class RuleState:
@@ -37,13 +31,6 @@ class RuleState:
     last_is_time: Tensor  # (N,) bool: the last token is a timestamp
     previous_is_time: Tensor  # (N,) bool: the one before it is, or there is none
     last_time: Tensor  # (N,) int64: the last timestamp token; timestamp_begin - 1 before the first
-
-    def copy_(self, other: RuleState) -> None:
-        """Overwrite the tensors in place, where a graph has their addresses."""
-        self.is_first.copy_(other.is_first)
-        self.last_is_time.copy_(other.last_is_time)
-        self.previous_is_time.copy_(other.previous_is_time)
-        self.last_time.copy_(other.last_time)
 
     def take(self, rows: Tensor) -> RuleState:
         """Give the state of some rows, (M,) int64, in their order."""
@@ -313,32 +300,3 @@ def language_probabilities(logits: Tensor, languages: Tensor) -> Tensor:
         languages: (L,) int64 tokens.
     """
     return logits[:, languages].float().softmax(dim=1)
-
-
-def compression_ratio(text: str) -> float:
-    """Say how well a text compresses: above 2.4 it repeats itself (whisper/utils.py). "" is 0."""
-    data = text.encode()
-    return len(data) / len(zlib.compress(data)) if data else 0.0
-
-
-def find_loop(tokens: Sequence[int], timestamp_begin: int) -> int | None:
-    """Say where a sequence began to repeat itself, if it ends in a loop.
-
-    Timestamps do not count: a loop of text goes on while they advance.
-
-    Returns:
-        The number of tokens to keep: all up to the end of the loop's first round.
-    """
-    text = [token for token in tokens if token < timestamp_begin]
-    for period in range(1, len(text) // MIN_LOOP_REPEATS + 1):
-        if text[-1] != text[-1 - period]:
-            continue
-        length = max(MIN_LOOP_REPEATS * period, MIN_LOOP_TOKENS)
-        if length > len(text) or text[-length:-period] != text[-(length - period) :]:
-            continue
-        while length < len(text) and text[-length - 1] == text[-length - 1 + period]:
-            length += 1
-        kept = len(text) - length + period
-        places = [place for place, token in enumerate(tokens) if token < timestamp_begin]
-        return places[kept - 1] + 1
-    return None

@@ -19,11 +19,11 @@ from engine.attention import Attention, DecoderRow
 from engine.counters import Counters
 from engine.extent import Extent
 from engine.mel import LogMel
+from engine.repetition import find_loop
 from engine.rules import (
     Choice,
     Rules,
     RuleState,
-    find_loop,
     language_probabilities,
     no_speech_probability,
     sample,

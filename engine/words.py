@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.api import Word
+from engine.extent import SAMPLES_PER_POSITION
 from engine.segments import SegmentTokens
 from engine.tokenizer import Tokenizer
 
-FRAME = 320  # samples of an encoder position: two hops of 10 ms (whisper/audio.py)
+FRAME = SAMPLES_PER_POSITION
 MEDIAN_WIDTH = 7  # frames (whisper/timing.py)
 # whisper/timing.py: merge_punctuations; those before a word, and those after one
 OPENING = "\"'“¿([{-"

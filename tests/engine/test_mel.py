@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.mel import NUM_FRAMES, NUM_SAMPLES, LogMel, count_frames, mel_filters
+from engine.api import MAX_WINDOW
+from engine.mel import NUM_FRAMES, LogMel, count_frames, mel_filters
 
 
 def noise(num_samples: int, seed: int = 0) -> torch.Tensor:
@@ -49,7 +50,7 @@ def test_spectrogram_of_speech_equals_the_reference(
     assert len(clips) > 10
     log_mel = LogMel(80)
     for clip in clips:
-        sound = clip.read()[:NUM_SAMPLES]
+        sound = clip.read()[:MAX_WINDOW]
         expected = feature_extractor(80)(
             sound, sampling_rate=16_000, return_tensors="pt"
         ).input_features

@@ -15,9 +15,7 @@ from torch import Tensor
 from engine.rules import (
     Rules,
     build_rules,
-    compression_ratio,
     find_highest,
-    find_loop,
     language_probabilities,
     no_speech_probability,
     sample,
@@ -145,16 +143,6 @@ def test_rows_of_different_lengths_share_a_batch() -> None:
         assert torch.equal(masked[i], expected[0])
 
 
-def test_a_state_is_overwritten_in_place() -> None:
-    rules = make_rules()
-    state = rules.start(2)
-    address = state.last_time.data_ptr()
-    state.copy_(rules.advance(state, torch.tensor([TIME + 3, 1])))
-    assert state.last_time.tolist() == [TIME + 3, TIME - 1]
-    assert state.last_time.data_ptr() == address
-    assert not state.is_first.any()
-
-
 @pytest.mark.model
 def test_rules_of_a_real_model_start_with_a_timestamp(base: Any) -> None:
     rules = build_rules(base.config, base.tokenizer)
@@ -223,45 +211,3 @@ def test_languages_compete_among_themselves_only() -> None:
     assert probabilities.argmax(dim=1)[1] == 1
     torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(2))
     torch.testing.assert_close(probabilities[0], torch.full((3,), 1 / 3))
-
-
-def test_repeated_text_compresses_well() -> None:
-    assert compression_ratio(" Thank you." * 40) > 2.4
-    assert compression_ratio(" We hold these truths to be self-evident, all men are equal.") < 2.4
-    assert compression_ratio("") == 0
-
-
-T = 1000  # where times begin in the loop tests
-
-
-def test_a_loop_is_found_and_its_first_round_kept() -> None:
-    text = [1, 2, 3, 4]
-    assert find_loop(text + [5, 6] * 16, T) == 6
-    assert find_loop(text + [9] * 32, T) == 5
-    assert find_loop(text + list(range(10, 30)) * 4, T) == 24
-    assert find_loop(text + [5, 6] * 16 + [5], T) == 6  # a broken last round
-
-
-def test_advancing_times_do_not_hide_a_loop() -> None:
-    tokens = [1, 2]
-    for n in range(12):
-        tokens += [T + 2 * n, 5, 6, 7, T + 2 * n + 1]
-    # the first round ends before its closing timestamp
-    assert find_loop(tokens, T) == 6
-
-
-@pytest.mark.parametrize(
-    "tokens",
-    [
-        [],
-        [1],
-        [1, 2, 3],
-        [4] * 8,  # a telephone number of eights
-        [4, 5] * 6,  # "no, no, no, ..."
-        list(range(100)),
-        list(range(20)) * 3,  # a refrain sung three times
-        [4] * 40 + [1, 2, 3],  # over already
-    ],
-)
-def test_emphasis_is_no_loop(tokens: list[int]) -> None:
-    assert find_loop(tokens, T) is None
