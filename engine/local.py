@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
 
 import torch
 
@@ -26,12 +25,11 @@ from engine.counters import Counters
 from engine.draft import Draft, move_draft
 from engine.extent import SAMPLES_PER_POSITION, measure_extent
 from engine.language import StreamLanguage
-from engine.layers import LinearMaker
-from engine.linear import DenseLinear, Int8Linear, has_int8
 from engine.loop import Loop
 from engine.models import resolve_model
 from engine.outcome import Settler
 from engine.parts import Plan, build_parts
+from engine.precision import choose_precision
 from engine.request import (
     Outcome,
     Request,
@@ -257,43 +255,14 @@ def load_engine(config: EngineConfig) -> LocalEngine:
 
 
 def choose_device(device: str) -> str:
+    """Take the device that was asked for, or of "auto" the GPU where there is one."""
     if device != "auto":
         return device
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """How a model is computed."""
-
-    name: str
-    dtype: torch.dtype  # of activations, K/V and all weights but those of linear layers
-    make_linear: LinearMaker
-
-
-def choose_precision(name: str, device: torch.device) -> Precision:
-    """Choose the fastest precision that keeps the text, or the one asked for.
-
-    Raises:
-        ValueError: the device does not compute in it.
-    """
-    if name == "auto":
-        if device.type == "cuda":
-            name = "bfloat16"
-        else:
-            name = "int8" if has_int8() else "float32"
-    if name == "int8":
-        if device.type != "cpu":
-            raise ValueError(f"dtype: int8 is for the CPU, got device {device.type}")
-        return Precision(name, torch.float32, Int8Linear)
-    if name == "fp8":
-        if device.type != "cuda":
-            raise ValueError(f"dtype: fp8 is for a GPU, got device {device.type}")
-        return Precision(name, torch.bfloat16, DenseLinear)
-    return Precision(name, getattr(torch, name), DenseLinear)
-
-
 def choose_factor(encoder_tail: str | int) -> int | None:
+    """Give how many silent positions are folded into one; None for none of them."""
     if encoder_tail == "auto":
         return DEFAULT_FOLD
     return None if encoder_tail == "full" else int(encoder_tail)
