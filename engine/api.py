@@ -7,6 +7,7 @@ seam an engine may be a thread, another process or another machine; the streamer
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -66,9 +67,8 @@ class Window:
     prompt: str = ""  # what was said before; shortened from the left to fit
     is_final: bool = False  # goes before partials, may fall back to higher temperatures
     word_times: bool = False  # fill Segment.words
-    deadline: float = float(
-        "inf"
-    )  # time.monotonic() by which the text is wanted; an order, no limit
+    # time.monotonic() by which the text is wanted; an order, not a limit
+    deadline: float = math.inf
 
     @property
     def end(self) -> int:

@@ -156,6 +156,7 @@ def read_model_config(files: ModelFiles) -> ModelConfig:
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
+    """Read a JSON object; ModelError where there is none."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -166,6 +167,11 @@ def read_json(path: Path) -> Mapping[str, Any]:
 
 
 def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:
+    """Read config.json and generation_config.json of transformers.
+
+    Raises:
+        KeyError, TypeError, ValueError: they do not describe a Whisper model.
+    """
     if config.get("model_type") != "whisper":
         raise ValueError(f"expected model_type whisper, got {config.get('model_type')}")
     layers, heads = int(config["decoder_layers"]), int(config["decoder_attention_heads"])
@@ -198,6 +204,11 @@ def from_hugging_face(config: Mapping[str, Any], generation: Mapping[str, Any]) 
 
 
 def from_ctranslate2(config: Mapping[str, Any], files: ModelFiles) -> ModelConfig:
+    """Read config.json of CTranslate2, and the shapes from the header of the weights.
+
+    Raises:
+        KeyError, TypeError, ValueError, IndexError: they do not describe a Whisper model.
+    """
     with open_checkpoint(files.weights) as checkpoint:
         shapes = {name: variable.shape for name, variable in checkpoint.variables.items()}
         num_heads = checkpoint.read_scalar("encoder/num_heads")
@@ -230,9 +241,10 @@ def from_ctranslate2(config: Mapping[str, Any], files: ModelFiles) -> ModelConfi
 def read_alignment_heads(
     pairs: list[list[int]] | None, decoder_layers: int, num_heads: int
 ) -> tuple[AlignmentHead, ...]:
+    """Take the (layer, head) pairs that a model names, or whisper's choice where it names none."""
     if pairs:
         return tuple(AlignmentHead(int(layer), int(head)) for layer, head in pairs)
-    # whisper/model.py: without a list, all heads of the upper half of the decoder
+    # all heads of the upper half of the decoder (whisper/model.py)
     return tuple(
         AlignmentHead(layer, head)
         for layer in range(decoder_layers // 2, decoder_layers)

@@ -41,9 +41,8 @@ class ModelFiles:
     weights: tuple[Path, ...]
     config: Path  # config.json of either format
     tokenizer: Path  # tokenizer.json
-    generation_config: Path | None = (
-        None  # generation_config.json, where a Hugging Face folder has one
-    )
+    # generation_config.json, where a Hugging Face folder has one
+    generation_config: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +209,7 @@ def find_files(folder: Path, name: str | None = None) -> ModelFiles:
 
 
 def require(path: Path) -> Path:
+    """Give a path back, or raise ModelError where there is no such file."""
     if not path.is_file():
         raise ModelError(f"{path} is missing")
     return path

@@ -123,9 +123,9 @@ class RemoteEngine:
     def close(self) -> None:
         """End the process. Requests that wait end with StreamLost."""
         self._is_closing.set()
-        process = self._process
-        if process is not None:
-            self._hang_up()
+        with self._lock:
+            if self._outbox is not None:
+                self._outbox.put(None)
         if self._thread.is_alive():
             self._thread.join()
 
@@ -236,7 +236,7 @@ class RemoteEngine:
                 self._process = None
 
     def _read(self, ours: socket.socket, outbox: queue.SimpleQueue[bytes | None]) -> None:
-        unpacker = Unpacker()
+        unpacker = Unpacker[Report]()
         ours.settimeout(TICK_S)
         while True:
             try:
@@ -248,7 +248,7 @@ class RemoteEngine:
             if not data:
                 return
             for report in unpacker.receive(data):
-                self._take(report, outbox)  # type: ignore[arg-type]
+                self._take(report, outbox)
             if self._is_closing.is_set() or self._hangs():
                 return
 
@@ -294,11 +294,6 @@ class RemoteEngine:
             lost, self._pending = self._pending, {}
         for pending in lost.values():
             _resolve(pending, StreamLost("the engine's process is gone"))
-
-    def _hang_up(self) -> None:
-        with self._lock:
-            if self._outbox is not None:
-                self._outbox.put(None)
 
 
 class RemoteStream:

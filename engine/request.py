@@ -1,4 +1,4 @@
-"""From a Window to a Sequence and back to a Hypothesis: all that is neither tensor nor thread."""
+"""What a window and its stream are inside the engine, and whether they can be decoded at all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from engine.api import (
     Hypothesis,
     InvalidRequest,
     StreamOptions,
+    Task,
     Window,
 )
 from engine.config import ModelConfig
@@ -75,7 +76,7 @@ def check_options(options: StreamOptions, tokenizer: Tokenizer) -> None:
             if len(known) > 1
             else f"expected language en, the only one of this model, got {options.language!r}"
         )
-    if options.task.value == "translate" and tokenizer.translate is None:
+    if options.task is Task.TRANSLATE and tokenizer.translate is None:
         raise InvalidRequest("expected task transcribe: this model cannot translate")
     if not options.temperatures or any(not 0 <= t <= 2 for t in options.temperatures):
         raise InvalidRequest(

@@ -30,8 +30,7 @@ class Sequence:
     # tokens before the first sampled one; the language is filled in when it is detected
     prefix: list[int]
     max_tokens: int  # sampled tokens at most
-    # positions of the prefix, of which the one of the start-of-transcript token
-    sot_index: int
+    sot_index: int  # in the prefix, of the start-of-transcript token
     needs_language: bool = False  # stop at the start of transcript until it is known
     word_times: bool = False  # keep what aligns words with sound
 

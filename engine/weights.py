@@ -21,8 +21,8 @@ The names and shapes that come out, with C = d_model, F = feed-forward size, V =
     decoder.layers.N.cross.out.{weight,bias}       (C, C)
     decoder.norm.{weight,bias}
 
-Linear weights are (out, in) as in torch.nn.Linear. Queries are not
-scaled: 1/sqrt(64) is left to attention.
+Linear weights are (out, in) as in torch.nn.Linear. Queries are not scaled: 1 / sqrt(D) is left to
+attention.
 """
 
 from __future__ import annotations
@@ -98,6 +98,11 @@ def collect(
     device: torch.device | str,
     read: Callable[[Source], Tensor],
 ) -> Weights:
+    """Read every tensor of a model and check its shape.
+
+    Raises:
+        ModelError: one is missing, damaged, or of another shape.
+    """
     weights: Weights = {}
     for source in list_sources(config):
         try:

@@ -24,6 +24,8 @@ from engine.mel import Mel
 
 @dataclass(frozen=True, slots=True)
 class EncoderLayer:
+    """The parts of an encoder layer between its attentions, in the order in which they run."""
+
     qkv: Project
     out: Add
     up: Project
@@ -32,6 +34,8 @@ class EncoderLayer:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
+    """The same of a decoder layer."""
+
     qkv: Project
     out: Add
     cross_q: Project

@@ -10,6 +10,7 @@ import pickle
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from engine.api import Hypothesis, ModelInfo, StreamOptions, Window
 
@@ -115,20 +116,22 @@ class Counted:
 
 
 Report = Loaded | Failed | Opened | Decoded | Logged | Counted
+Message = TypeVar("Message")
 
 
 def pack(message: Order | Report) -> bytes:
+    """Write a message as a frame."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(data)) + data
 
 
-class Unpacker:
-    """Cuts received bytes into messages."""
+class Unpacker(Generic[Message]):
+    """Cuts received bytes into messages of the kind that the other end sends."""
 
     def __init__(self) -> None:
         self._data = bytearray()  # of a message that is not whole yet
 
-    def receive(self, data: bytes) -> Iterator[Order | Report]:
+    def receive(self, data: bytes) -> Iterator[Message]:
         """Take bytes; yields the messages that are whole.
 
         Raises:
@@ -142,6 +145,6 @@ class Unpacker:
             end = LENGTH.size + length
             if len(self._data) < end:
                 return
-            message: Order | Report = pickle.loads(memoryview(self._data)[LENGTH.size : end])
+            message: Message = pickle.loads(memoryview(self._data)[LENGTH.size : end])
             del self._data[:end]
             yield message

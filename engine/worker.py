@@ -178,13 +178,13 @@ def make_engine(recipe: Recipe) -> Engine:
 async def serve(connection: socket.socket) -> None:
     """Load an engine and serve it until the owner goes away."""
     reader, writer = await asyncio.open_connection(sock=connection)
-    unpacker = Unpacker()
+    unpacker = Unpacker[Order]()
     orders: list[Order] = []
     while not orders:
         data = await reader.read(READ_BYTES)
         if not data:
             return
-        orders += unpacker.receive(data)  # type: ignore[arg-type]
+        orders += unpacker.receive(data)
     load = orders.pop(0)
     assert isinstance(load, Load), load
     handler = _OwnerHandler(asyncio.get_running_loop(), writer)
@@ -202,8 +202,8 @@ async def serve(connection: socket.socket) -> None:
         for order in orders:
             worker.take(order)
         while data := await reader.read(READ_BYTES):
-            for message in unpacker.receive(data):
-                worker.take(message)  # type: ignore[arg-type]
+            for order in unpacker.receive(data):
+                worker.take(order)
     except ConnectionError:
         logger.debug("the owner is gone")
     finally:
@@ -216,6 +216,7 @@ async def serve(connection: socket.socket) -> None:
 
 
 def main() -> None:
+    """Serve the owner at the socket that the command line names."""
     # the owner decides when to stop; a signal to the whole group must not come before the drain
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
