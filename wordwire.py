@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import logging
 import os
 import sys
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"wordwire {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     words = sys.argv[1:] if arguments is None else list(arguments)
-    # each command imports only what it needs: a client runs without torch
+    # each command imports only what it needs: a client, a module of its name, runs without torch
     for name, meaning in (
         ("serve", "run the service"),
         ("transcribe", "transcribe sound files, live or as fast as possible"),
@@ -71,36 +72,17 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         )
         add_options(parser, EngineConfig, "engine")
         add_options(parser, ServerConfig, "service")
-    elif name == "transcribe":
-        from clients import transcribe
-
-        transcribe.add_arguments(parser)
-    elif name == "call":
-        from clients import call
-
-        call.add_arguments(parser)
     else:
-        from clients import listen
-
-        listen.add_arguments(parser)
+        importlib.import_module(f"clients.{name}").add_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.command == "serve":
         return _serve(arguments)
-    if arguments.command == "transcribe":
-        from clients import transcribe
-
-        return transcribe.run(arguments)
-    if arguments.command == "call":
-        from clients import call
-
-        return call.run(arguments)
     if arguments.command == "wyoming":
         return _wyoming(arguments)
-    from clients import listen
-
-    return listen.run(arguments)
+    code: int = importlib.import_module(f"clients.{arguments.command}").run(arguments)
+    return code
 
 
 def _serve(arguments: argparse.Namespace) -> int:

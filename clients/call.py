@@ -8,21 +8,18 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 import soxr
 from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as connect_socket
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import ConnectionClosed
 
 from clients import telephone
 from clients.captions import add_session_arguments, complain, explain_no_server, read_key
-from clients.handshake import ClientError, NoServer
+from clients.handshake import ClientError, NoServer, open_socket
 from clients.sound import Sound, UnreadableSound, open_sound
-
-OPEN_TIMEOUT_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,15 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     call = arguments.call_sid or "CA" + secrets.token_hex(16)
-    headers = {"Authorization": f"Bearer {key}"} if (key := read_key(arguments)) else {}
-    url = _socket_url(arguments.url)
-
-    def connect(path: str) -> connect_socket:
-        return connect_socket(url + path, additional_headers=headers, open_timeout=OPEN_TIMEOUT_S)
-
+    connect = partial(open_socket, arguments.url, read_key(arguments))
     try:
         with open_sound(arguments.file, split_channels=True) as sound:
-            async with connect(f"/v1/calls/{call}") as log, connect("/v1/twilio") as line:
+            async with (
+                await connect(f"/v1/calls/{call}") as log,
+                await connect("/v1/twilio") as line,
+            ):
                 tasks = (
                     asyncio.create_task(_speak(line, sound, call, arguments)),
                     asyncio.create_task(_listen(log, as_json=arguments.json)),
@@ -82,10 +77,6 @@ async def _run(arguments: argparse.Namespace) -> int:
                     await asyncio.gather(*tasks, return_exceptions=True)
                 for task in done:
                     task.result()
-    except InvalidStatus as error:
-        raise ClientError(f"the server refused: HTTP {error.response.status_code}") from None
-    except (OSError, InvalidHandshake, InvalidURI) as error:
-        raise NoServer(f"no server at {arguments.url}: {error}") from None
     except ConnectionClosed as error:
         raise ClientError(f"the call broke off: {error}") from None
     return 0
@@ -167,9 +158,3 @@ def _encode(resampler: Any, pcm: Any, *, is_last: bool) -> bytes:
 def _parameters(arguments: argparse.Namespace) -> dict[str, str]:
     names = ("language", "task", "prompt", "hotwords", "delay")
     return {name: value for name in names if (value := getattr(arguments, name))}
-
-
-def _socket_url(url: str) -> str:
-    parts = urlsplit(url if "://" in url else f"ws://{url}")
-    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
-    return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/"), "", ""))

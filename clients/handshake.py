@@ -39,8 +39,13 @@ class Refused(ClientError):
         self.retry_after_s = retry_after_s
 
 
-async def open_socket(url: str, key: str | None) -> ClientConnection:
+async def open_socket(url: str, key: str | None, path: str = protocol.PATH) -> ClientConnection:
     """Connect to a server.
+
+    Args:
+        url: of the server, see `socket_url`.
+        key: where the server asks for one.
+        path: of the route.
 
     Raises:
         NoServer: nobody answers.
@@ -49,7 +54,7 @@ async def open_socket(url: str, key: str | None) -> ClientConnection:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         return await connect(
-            stream_url(url),
+            socket_url(url, path),
             additional_headers=headers,
             compression=None,
             open_timeout=OPEN_TIMEOUT_S,
@@ -68,14 +73,12 @@ async def open_socket(url: str, key: str | None) -> ClientConnection:
         raise NoServer(f"no server answers at {url}") from None
 
 
-def stream_url(url: str) -> str:
-    """Complete an address to that of the socket: ws or wss, and the path of `/v1/stream`."""
+def socket_url(url: str, path: str = protocol.PATH) -> str:
+    """Complete an address to that of a socket: ws or wss, and the path of its route."""
     parts = urlsplit(url if "//" in url else f"//{url}", scheme="ws")
     scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
-    path = parts.path.rstrip("/")
-    if not path.endswith(protocol.PATH):
-        path += protocol.PATH
-    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
+    folder = parts.path.rstrip("/").removesuffix(path)
+    return urlunsplit((scheme, parts.netloc, folder + path, parts.query, ""))
 
 
 def _refused(error: InvalidStatus) -> Refused:

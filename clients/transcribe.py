@@ -26,6 +26,7 @@ from clients.captions import (
 from clients.client import connect
 from clients.display import Display
 from clients.handshake import ClientError, NoServer
+from clients.keeper import SAMPLE_BYTES
 from clients.sound import BLOCK_S, Sound, UnreadableSound, open_pipe, open_raw, open_sound
 from streamer.protocol import Final
 
@@ -35,7 +36,6 @@ FORMATS = {
     "srt": subtitles.to_srt,
     "vtt": subtitles.to_vtt,
 }
-RAW_BYTES = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}  # a sample
 STANDARD_INPUT = "-"
 MIN_PROGRESS_S = 10.0  # shorter files are over before a progress line helps
 
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_session_arguments(parser)
     raw = parser.add_argument_group("bare samples on standard input")
-    raw.add_argument("--encoding", choices=tuple(RAW_BYTES), help="standard input has no header")
+    raw.add_argument("--encoding", choices=tuple(SAMPLE_BYTES), help="standard input has no header")
     raw.add_argument("--sample-rate", type=int, default=16_000, metavar="HZ", help="(16000)")
     raw.add_argument("--channels", type=int, default=1, choices=(1, 2), help="(1)")
 
@@ -125,7 +125,7 @@ def _open(name: str, arguments: argparse.Namespace) -> Generator[Sound]:
             sys.stdin.buffer,
             sample_rate=arguments.sample_rate,
             channels=arguments.channels,
-            sample_bytes=RAW_BYTES[arguments.encoding],
+            sample_bytes=SAMPLE_BYTES[arguments.encoding],
         )
     else:
         with open_pipe(sys.stdin.buffer, split_channels=arguments.split_channels) as sound:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from clients.handshake import NoServer, Refused, open_socket, stream_url
+from clients.handshake import NoServer, Refused, open_socket, socket_url
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,11 @@ from clients.handshake import NoServer, Refused, open_socket, stream_url
     ],
 )
 def test_addresses_are_completed(address: str, expected: str) -> None:
-    assert stream_url(address) == expected
+    assert socket_url(address) == expected
+
+
+def test_another_route_stands_in_the_same_folder() -> None:
+    assert socket_url("https://host/stt/", "/v1/twilio") == "wss://host/stt/v1/twilio"
 
 
 async def _answering(answer: bytes) -> tuple[asyncio.Server, str]:
