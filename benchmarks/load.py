@@ -16,15 +16,11 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import shlex
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +29,7 @@ from benchmarks.hardware import describe
 from benchmarks.load_client import DIALECTS, Visit, visit
 from benchmarks.recordings import Recording, list_recordings
 from benchmarks.scoring import Errors, compare, normalize
+from benchmarks.service import serving
 from benchmarks.talk import Talk, make_talk
 from engine.api import Samples
 
@@ -113,53 +110,6 @@ async def run_phase(
     return phase
 
 
-@contextlib.asynccontextmanager
-async def serving(options: str) -> AsyncIterator[str]:
-    """Run the service with these options; yields its address."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "wordwire",
-        "serve",
-        "--port=0",
-        *shlex.split(options),
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stderr is not None
-    line = ""
-    while "Wordwire at" not in line:
-        line = (await process.stderr.readline()).decode()
-        if not line:
-            raise SystemExit("the service did not start")
-    echo = asyncio.create_task(_echo(process.stderr))
-    url = line.split()[-1]
-    try:
-        while not await asyncio.to_thread(_is_ready, url):
-            await asyncio.sleep(0.2)
-        yield url.replace("http", "ws", 1)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
-        await echo
-
-
-async def _echo(stream: asyncio.StreamReader) -> None:
-    while line := await stream.readline():
-        text = line.decode()
-        if " opened" not in text and " closed" not in text:
-            sys.stderr.write(text)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError):
-        return False
-
-
 async def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--url", default="")
@@ -174,7 +124,10 @@ async def main() -> None:
     clips = [(recording, recording.read()) for recording in recordings[:40]]
     rows = []
     async with contextlib.AsyncExitStack() as stack:
-        url = arguments.url or await stack.enter_async_context(serving(arguments.serve))
+        url = arguments.url
+        if not url:
+            options = shlex.split(arguments.serve)
+            url = (await stack.enter_async_context(serving(*options))).ws
         for number in arguments.clients.split(","):
             row = (await run_phase(url, clips, int(number), arguments)).row()
             rows.append(row)

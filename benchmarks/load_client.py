@@ -37,7 +37,6 @@ class Said:
 class Visit:
     """What became of one client."""
 
-    protocol: str
     finals: list[Said] = field(default_factory=list)
     first_text_s: list[float] = field(default_factory=list)  # from a segment's start
     lags_s: list[float] = field(default_factory=list)  # as the service reports it
@@ -136,11 +135,11 @@ def _whisperlive() -> Read:
 
 
 def _to_24k(pcm: bytes) -> str:
-    """Repeat every second sample: load does not care for quality, but texts should be alike."""
+    """Resample in straight lines: load does not care for quality, but texts should be alike."""
     samples = np.frombuffer(pcm, "<i2").astype(np.float32)
     position = np.arange(len(samples) * 3 // 2) * (2 / 3)
-    louder = np.interp(position, np.arange(len(samples)), samples).astype("<i2")
-    audio = base64.b64encode(louder.tobytes()).decode()
+    resampled = np.interp(position, np.arange(len(samples)), samples).astype("<i2")
+    audio = base64.b64encode(resampled.tobytes()).decode()
     return json.dumps({"type": "input_audio_buffer.append", "audio": audio})
 
 
@@ -201,7 +200,7 @@ async def visit(
     Args:
         leaves_after_s: break the connection off there, without a word; None: stay to the end.
     """
-    dialect, found = DIALECTS[protocol], Visit(protocol)
+    dialect, found = DIALECTS[protocol], Visit()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         socket = await connect(

@@ -14,7 +14,7 @@ import json
 
 from benchmarks.recordings import list_recordings
 from benchmarks.simulation import play
-from engine.api import SAMPLE_RATE, Window
+from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.local import load_engine
 from engine.request import Request
@@ -46,16 +46,14 @@ async def main(seconds: float) -> None:
 
     engine._loop._settle = record
     duration_s = 0.0
-
-    def cost(window: Window) -> float:
-        return COST_S
-
     try:
         for recording in list_recordings():
             if recording.category == "longform_en":
                 samples = recording.read(seconds)
                 duration_s += len(samples) / SAMPLE_RATE
-                await play(engine, samples, SessionSettings(language="en"), cost=cost)
+                await play(
+                    engine, samples, SessionSettings(language="en"), cost=lambda _window: COST_S
+                )
     finally:
         engine.close()
     columns = ["seconds", "is_final", "prefix", "tokens", "drafted", "steps"]

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import io
 import json
-import sys
 import time
 import wave
 from collections.abc import AsyncIterator
@@ -28,6 +27,7 @@ import websockets
 from benchmarks.delays import percentile
 from benchmarks.hardware import describe
 from benchmarks.recordings import Recording, list_recordings
+from benchmarks.service import Served, serving
 from engine.api import SAMPLE_RATE, Samples
 
 PACKET = SAMPLE_RATE // 10
@@ -42,36 +42,10 @@ class Measured:
     health_s: list[float] = field(default_factory=list)
 
 
-@contextlib.asynccontextmanager
-async def serve(model: str) -> AsyncIterator[tuple[str, psutil.Process]]:
-    """Run the service in a process of its own; yield its address and the process."""
-    command = [sys.executable, "wordwire.py", "serve", "--port", "0", "--model", model]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        address = await _address(process)
-        async with httpx.AsyncClient(base_url=f"http://{address}") as http:
-            while (await http.get("/readyz")).status_code != 200:
-                await asyncio.sleep(0.1)
-        yield address, psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        await process.communicate()
-
-
-async def _address(process: asyncio.subprocess.Process) -> str:
-    assert process.stderr is not None
-    while line := (await process.stderr.readline()).decode():
-        if "http://" in line:
-            return line.split("http://")[1].split("/")[0].split()[0]
-    raise RuntimeError("the service did not start")
-
-
-async def talk(address: str, clips: list[Samples], into: Measured) -> None:
+async def talk(service: Served, clips: list[Samples], into: Measured) -> None:
     """Speak for ever, and note how long after each clip's end its last final comes."""
     quiet = np.zeros(int(PAUSE_S * SAMPLE_RATE), np.float32)
-    url = f"ws://{address}/v1/stream?encoding=pcm_f32le&sample_rate=16000&language=en"
+    url = f"{service.ws}/v1/stream?encoding=pcm_f32le&sample_rate=16000&language=en"
     async with websockets.connect(url) as socket:
         started, position = time.monotonic(), 0
         ends: list[float] = []  # when each clip's last sample was sent
@@ -104,8 +78,8 @@ async def talk(address: str, clips: list[Samples], into: Measured) -> None:
             listener.cancel()
 
 
-async def ask_health(address: str, into: Measured) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{address}") as http:
+async def ask_health(service: Served, into: Measured) -> None:
+    async with httpx.AsyncClient(base_url=service.url) as http:
         while True:
             started = time.monotonic()
             (await http.get("/healthz")).raise_for_status()
@@ -113,10 +87,10 @@ async def ask_health(address: str, into: Measured) -> None:
             await asyncio.sleep(0.1)
 
 
-async def post(address: str, data: bytes) -> float:
+async def post(service: Served, data: bytes) -> float:
     """Post a file; return the seconds until its text is there."""
     started = time.monotonic()
-    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=None) as http:
+    async with httpx.AsyncClient(base_url=service.url, timeout=None) as http:
         answer = await http.post(
             "/v1/audio/transcriptions",
             data={"model": "whisper-1", "language": "en"},
@@ -155,41 +129,18 @@ async def main() -> None:
     clips = [r.read() for r in recordings if r.category == "read_en" and 3 < r.duration_s < 8][:12]
     data = make_wav(arguments.minutes, next(r for r in recordings if "lj001" in r.name))
     alone, beside = Measured(), Measured()
-    async with serve(arguments.model) as (address, process):
-        held_mb = memory_mb(process)
-        for measured in (alone, beside):
-            tasks = [
-                asyncio.create_task(talk(address, clips, measured)),
-                asyncio.create_task(ask_health(address, measured)),
-            ]
-            upload_s, peak_mb = 0.0, held_mb
-            if measured is beside:
-                posting = asyncio.create_task(post(address, data))
-                while not posting.done():
-                    peak_mb = max(peak_mb, memory_mb(process))
-                    await asyncio.sleep(0.2)
-                upload_s = await posting
-            else:
-                await asyncio.sleep(arguments.alone_s)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-    rows = {}
-    print("             final after speech, s     /healthz, ms")
-    print("              p50    p95    n           p50    p99")
-    for name, m in (("alone", alone), ("upload", beside)):
-        rows[name] = {
-            "final_p50": round(percentile(m.final_s, 50), 2),
-            "final_p95": round(percentile(m.final_s, 95), 2),
-            "finals": len(m.final_s),
-            "health_p50_ms": round(1000 * percentile(m.health_s, 50), 1),
-            "health_p99_ms": round(1000 * percentile(m.health_s, 99), 1),
-        }
-        r = rows[name]
-        print(
-            f"{name:10}{r['final_p50']:7.2f}{r['final_p95']:7.2f}{r['finals']:5}"
-            f"{r['health_p50_ms']:14.1f}{r['health_p99_ms']:7.1f}"
-        )
+    async with serving("--model", arguments.model) as service:
+        process = psutil.Process(service.process_id)
+        held_mb = peak_mb = memory_mb(process)
+        async with measuring(service, clips, alone):
+            await asyncio.sleep(arguments.alone_s)
+        async with measuring(service, clips, beside):
+            posting = asyncio.create_task(post(service, data))
+            while not posting.done():
+                peak_mb = max(peak_mb, memory_mb(process))
+                await asyncio.sleep(0.2)
+            upload_s = await posting
+    rows = report({"alone": alone, "upload": beside})
     speed = arguments.minutes * 60 / upload_s
     print(f"{len(data) / 2**20:.0f} MB in {upload_s:.1f} s ({speed:.1f} x real time)", end="")
     print(f", memory {held_mb:.0f} -> {peak_mb:.0f} MB")
@@ -206,6 +157,41 @@ async def main() -> None:
             }
         )
     )
+
+
+@contextlib.asynccontextmanager
+async def measuring(service: Served, clips: list[Samples], into: Measured) -> AsyncIterator[None]:
+    """Speak and ask for the health for as long as the context is open."""
+    tasks = [
+        asyncio.create_task(talk(service, clips, into)),
+        asyncio.create_task(ask_health(service, into)),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def report(measured: dict[str, Measured]) -> dict[str, dict[str, float]]:
+    """Print the table, and return its rows."""
+    rows: dict[str, dict[str, float]] = {}
+    print("             final after speech, s     /healthz, ms")
+    print("              p50    p95    n           p50    p99")
+    for name, m in measured.items():
+        rows[name] = r = {
+            "final_p50": round(percentile(m.final_s, 50), 2),
+            "final_p95": round(percentile(m.final_s, 95), 2),
+            "finals": len(m.final_s),
+            "health_p50_ms": round(1000 * percentile(m.health_s, 50), 1),
+            "health_p99_ms": round(1000 * percentile(m.health_s, 99), 1),
+        }
+        print(
+            f"{name:10}{r['final_p50']:7.2f}{r['final_p95']:7.2f}{r['finals']:5}"
+            f"{r['health_p50_ms']:14.1f}{r['health_p99_ms']:7.1f}"
+        )
+    return rows
 
 
 if __name__ == "__main__":

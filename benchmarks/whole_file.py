@@ -14,21 +14,18 @@ import argparse
 import asyncio
 import json
 import os
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import faster_whisper
 
 from benchmarks.hardware import describe
+from benchmarks.peer import peer_folder
 from benchmarks.recordings import Recording, list_recordings
 from benchmarks.scoring import Errors, compare, normalize
-from benchmarks.word_times import join_parts
 from engine.api import SAMPLE_RATE, Samples
 from engine.config import EngineConfig
 from engine.local import load_engine
-from engine.models import resolve_model
 from streamer import offline
 from streamer.settings import SessionSettings
 
@@ -97,8 +94,7 @@ def main() -> None:
     rows = {}
     print(f"{num_seconds:.0f} s of {len(recordings)} recordings, {num_threads} threads")
     print(f"{'':28}{'seconds':>9}{'x real time':>13}{'word error %':>14}")
-    with tempfile.TemporaryDirectory() as folder:
-        join_parts(resolve_model(arguments.model), Path(folder))
+    with peer_folder(arguments.model) as folder:
         for dtype in arguments.dtypes:
             makers: dict[str, Callable[[], Callable[[Samples], str]]] = {
                 f"wordwire {dtype}": lambda d=dtype: transcribe_with_engine(

@@ -13,21 +13,18 @@ import argparse
 import asyncio
 import json
 import os
-import tempfile
 import time
 from collections import defaultdict
-from pathlib import Path
 
 import faster_whisper
 import numpy as np
 
 from benchmarks.hardware import describe
+from benchmarks.peer import peer_folder
 from benchmarks.recordings import list_recordings
-from benchmarks.word_times import join_parts
 from engine.api import SAMPLE_RATE, Samples, StreamOptions, Window
 from engine.config import EngineConfig
 from engine.local import load_engine
-from engine.models import resolve_model
 
 SECONDS = (2, 4, 6, 8, 10)
 STRIDE = 13  # seconds between the positions at which windows begin
@@ -57,8 +54,7 @@ async def main() -> None:
     longform = next(r for r in list_recordings() if r.category == "longform_en")
     audio = longform.read()
     engine = load_engine(EngineConfig(model=arguments.model, dtype=arguments.dtype))
-    with tempfile.TemporaryDirectory() as folder:
-        join_parts(resolve_model(arguments.model), Path(folder))
+    with peer_folder(arguments.model) as folder:
         peers = {
             dtype: faster_whisper.WhisperModel(
                 folder, device="cpu", compute_type=dtype, cpu_threads=num_threads

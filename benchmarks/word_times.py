@@ -12,21 +12,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
-import tempfile
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from pathlib import Path
 
 import faster_whisper
 import numpy as np
 
 from benchmarks.hardware import describe
+from benchmarks.peer import peer_folder
 from benchmarks.recordings import Recording, list_recordings
 from engine.api import SAMPLE_RATE, Samples, StreamOptions, Window
 from engine.config import EngineConfig
 from engine.local import LocalEngine, load_engine
-from engine.models import ModelFiles, resolve_model
 
 CATEGORIES = ("read_en", "lang", "spontaneous_en", "phone_8k")
 
@@ -75,16 +72,6 @@ def time_words_there(
     ]
 
 
-def join_parts(files: ModelFiles, folder: Path) -> None:
-    """Lay a CTranslate2 model out as faster-whisper reads it: model.bin in one piece."""
-    with (folder / "model.bin").open("wb") as out:
-        for part in files.weights:
-            with part.open("rb") as data:
-                shutil.copyfileobj(data, out)
-    for path in files.config.parent.glob("*.[jt][sx]*"):  # config, tokenizer, vocabulary
-        shutil.copy(path, folder / path.name)
-
-
 def compare(ours: list[Said], theirs: list[Said], differences: dict[str, list[float]]) -> None:
     """Add the differences of the words that both have."""
     matcher = SequenceMatcher(
@@ -121,14 +108,12 @@ async def main() -> None:
     parser.add_argument("--model", default="base")
     parser.add_argument("--every", type=int, default=6, help="take every n-th recording")
     arguments = parser.parse_args()
-    files = resolve_model(arguments.model)
     recordings = [
         r for r in list_recordings() if r.category in CATEGORIES and 3 <= r.duration_s <= 29
     ][:: arguments.every]
     if arguments.model.endswith(".en"):
         recordings = [r for r in recordings if r.language == "en"]
-    with tempfile.TemporaryDirectory() as folder:
-        join_parts(files, Path(folder))
+    with peer_folder(arguments.model) as folder:
         model = faster_whisper.WhisperModel(folder, device="cpu", compute_type="float32")
         expected = {r.name: time_words_there(model, r.read(), r.language) for r in recordings}
         del model

@@ -1,0 +1,67 @@
+"""A service for benchmarks to measure: `wordwire serve` in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where it listens, and which process it is."""
+
+    url: str  # http://...
+    process_id: int
+
+    @property
+    def ws(self) -> str:
+        return self.url.replace("http", "ws", 1)
+
+
+@contextlib.asynccontextmanager
+async def serving(*options: str) -> AsyncIterator[Served]:
+    """Serve on a free port until the context is left; its model is loaded when this is entered."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "wordwire", "serve", "--port=0", *options),
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stderr is not None
+    line = ""
+    while "Wordwire at" not in line:
+        line = (await process.stderr.readline()).decode()
+        if not line:
+            raise SystemExit("the service did not start")
+    echo = asyncio.create_task(_echo(process.stderr))
+    served = Served(line.split()[-1], process.pid)
+    try:
+        while not await asyncio.to_thread(_is_ready, served.url):
+            await asyncio.sleep(0.2)
+        yield served
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+        await echo
+
+
+async def _echo(stream: asyncio.StreamReader) -> None:
+    """Pass the log on, without the line for each session."""
+    while line := await stream.readline():
+        text = line.decode()
+        if " opened" not in text and " closed" not in text:
+            sys.stderr.write(text)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
