@@ -14,6 +14,7 @@ from streamer.transcript import PATIENCE, Transcript, join
 
 CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
 CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more
+SOFT = SAMPLE_RATE  # up to this long after a word, sound that no window had may hold another word
 NEW = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a sentence end
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
@@ -103,17 +104,21 @@ class OpenSegment:
 
     def resume(self, start: int, buffer: AudioBuffer) -> None:
         """Begin a new window after a rest."""
-        self.window_start, num_left_out = self._find_context(start, buffer)
+        self.window_start, num_left_out = self._find_context(start, buffer, CONTEXT)
         self.transcript.slide(num_left_out)
         self.heard = None
 
-    def follow(self, before: OpenSegment, buffer: AudioBuffer) -> None:
-        """Begin the first window with the last words of the segment before."""
-        self.window_start, num_left_out = before._find_context(self.start, buffer)
+    def follow(self, before: OpenSegment, buffer: AudioBuffer, context: int) -> None:
+        """Begin the first window with up to so much sound of the segment before, and its words.
+
+        Without any, it still begins behind that segment's last word if this is near: a soft word
+        may lie between the two.
+        """
+        self.window_start, num_left_out = before._find_context(self.start, buffer, context)
         context = before.transcript.anchors[num_left_out:]
         self.transcript = Transcript(self.start, self.transcript.patience, context)
 
-    def _find_context(self, start: int, buffer: AudioBuffer) -> tuple[int, int]:
+    def _find_context(self, start: int, buffer: AudioBuffer, context: int) -> tuple[int, int]:
         """Find where a window for speech that starts at `start` may begin in this segment's last.
 
         Returns:
@@ -122,12 +127,15 @@ class OpenSegment:
         words = self.transcript.anchors
         if not words or start - self.end > CONTEXT_GAP:
             return start, len(words)
-        if buffer.start <= self.window_start and start - self.window_start <= CONTEXT:
+        if buffer.start <= self.window_start and start - self.window_start <= context:
             return self.window_start, 0
-        edge = first_edge(words, start - CONTEXT)
-        if edge is None:
-            return start, len(words)
-        return quietest(buffer, edge.start, edge.end), edge.num_words
+        edge = first_edge(words, start - context)
+        if edge is not None:
+            return quietest(buffer, edge.start, edge.end), edge.num_words
+        last = words[-1].end
+        if buffer.start <= last < start <= last + SOFT:
+            return quietest(buffer, last, start), len(words)
+        return start, len(words)
 
     def must_slide(self, end: int) -> bool:
         """Tell whether the window or the segment gets too long unless words settle here."""

@@ -285,10 +285,9 @@ class Session:
         self._decoded_end = max(self._decoded_end, start)
         segment = OpenSegment(self._num_closed, start, self._settings)
         is_context = self._last is not None and self._last.end > self._forgotten
-        is_context = is_context and not self._pace.is_rushed
         if is_context and before.stream_options == self._settings.stream_options:
             assert self._last is not None
-            segment.follow(self._last, self._buffer)
+            segment.follow(self._last, self._buffer, 0 if self._pace.is_rushed else CONTEXT)
         return segment
 
     def _started(self, segment: OpenSegment) -> None:

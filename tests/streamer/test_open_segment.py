@@ -7,7 +7,7 @@ from test_agreement import said
 
 from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
 from streamer.buffer import AudioBuffer
-from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment, Shown
+from streamer.open_segment import CONTEXT, CONTEXT_GAP, SOFT, OpenSegment, Shown
 from streamer.settings import Endpointing, SessionSettings
 
 
@@ -35,7 +35,7 @@ def heard(text: str, settings: SessionSettings | None = None) -> OpenSegment:
 def test_the_next_segment_begins_with_the_words_before() -> None:
     segment = heard("Short one.")
     following = OpenSegment(1, segment.end + SAMPLE_RATE, SessionSettings())
-    following.follow(segment, buffer(10))
+    following.follow(segment, buffer(10), CONTEXT)
     assert following.window_start == 0
     assert [word.text for word in following.transcript.anchors] == [" Short", " one."]
     assert following.transcript.settled == []
@@ -44,7 +44,7 @@ def test_the_next_segment_begins_with_the_words_before() -> None:
 def test_context_begins_with_a_sentence_and_is_bounded() -> None:
     segment = heard(" ".join(["One two three four."] * 6))
     following = OpenSegment(1, segment.end + SAMPLE_RATE, SessionSettings())
-    following.follow(segment, buffer(20))
+    following.follow(segment, buffer(20), CONTEXT)
     assert 0 < following.start - following.window_start <= CONTEXT + SAMPLE_RATE
     assert following.transcript.anchors[0].text == " One"
 
@@ -52,9 +52,20 @@ def test_context_begins_with_a_sentence_and_is_bounded() -> None:
 def test_after_a_long_silence_there_is_no_context() -> None:
     segment = heard("Short one.")
     following = OpenSegment(1, segment.end + CONTEXT_GAP + 1, SessionSettings())
-    following.follow(segment, buffer(10))
+    following.follow(segment, buffer(10), CONTEXT)
     assert following.window_start == following.start
     assert following.transcript.anchors == []
+
+
+def test_a_soft_word_behind_the_last_one_is_heard_even_without_context() -> None:
+    segment = heard("Short one.")
+    last = segment.transcript.settled[-1].end
+    near = OpenSegment(1, last + SOFT, SessionSettings())
+    near.follow(segment, buffer(10), 0)
+    assert last <= near.window_start < near.start and near.transcript.anchors == []
+    far = OpenSegment(1, last + SOFT + 1, SessionSettings())
+    far.follow(segment, buffer(10), 0)
+    assert far.window_start == far.start
 
 
 def test_a_long_window_slides_to_a_sentence_end_and_keeps_context() -> None:

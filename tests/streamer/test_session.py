@@ -155,13 +155,13 @@ def test_finals_depend_on_the_sound_alone(sizes: list[int], cost_s: float, is_li
     assert finals == [dataclasses.replace(final, lag=0) for final in expected.finals]
 
 
-@settings(max_examples=6, deadline=None, phases=PHASES)
+@settings(max_examples=8, deadline=None, phases=PHASES)
 @given(
     sentences=st.lists(st.tuples(st.integers(1, 12), st.floats(0.05, 2.5)), min_size=1, max_size=4),
     options=st.builds(
         SessionSettings,
         delay=st.sampled_from(list(Delay)),
-        silence_ms=st.sampled_from([100, 500, 1500]),
+        silence_ms=st.sampled_from([200, 500, 1500]),
         pre_roll_ms=st.sampled_from([200, 1000]),
         max_segment_s=st.sampled_from([3.0, 30.0]),
         endpointing=st.sampled_from(list(Endpointing)),
