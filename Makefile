@@ -1,5 +1,7 @@
 # Everything a fresh machine needs: Python 3.11+ with venv, and make.
 PYTHON ?= python3
+# processes that share the tests
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -27,8 +29,9 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 serve: setup
 	$(BIN)/wordwire serve
 
+# most tests wait for a socket or a clock; each process loads models of its own
 test: setup-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: setup-dev
 	$(BIN)/ruff format --check .
