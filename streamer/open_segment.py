@@ -115,8 +115,8 @@ class OpenSegment:
         may lie between the two.
         """
         self.window_start, num_left_out = before._find_context(self.start, buffer, context)
-        context = before.transcript.anchors[num_left_out:]
-        self.transcript = Transcript(self.start, self.transcript.patience, context)
+        anchors = before.transcript.anchors[num_left_out:]
+        self.transcript = Transcript(self.start, self.transcript.patience, anchors)
 
     def _find_context(self, start: int, buffer: AudioBuffer, context: int) -> tuple[int, int]:
         """Find where a window for speech that starts at `start` may begin in this segment's last.
