@@ -180,11 +180,6 @@ export class Session {
     this.retry = setTimeout(() => this.#connect(), delay_s * 1000);
   }
 
-  /** Give up what is open, with nothing more to say. */
-  close() {
-    this.#finish(() => {});
-  }
-
   #finish(tell) {
     if (this.isOver) return;
     this.isOver = true;

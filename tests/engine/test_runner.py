@@ -185,8 +185,16 @@ def test_alignment_has_a_row_for_each_position(alone: list[Sequence], has_draft:
 
 
 def test_read_only_and_backward_sound_is_read() -> None:
-    runner = make_runner()
+    def tokens_of(*audio: Samples) -> list[list[int]]:
+        runner = make_runner()
+        sequences = [make_sequence(0), make_sequence(1)]
+        runner.encode(sequences, audio)
+        for sequence in sequences:
+            while not sequence.is_stopped:
+                runner.step([sequence])
+        return [sequence.tokens for sequence in sequences]
+
     audio = make_audio(0)
-    backward = audio[::-1]
+    expected = tokens_of(audio, audio[::-1].copy())
     audio.flags.writeable = False
-    runner.encode([make_sequence(0), make_sequence(1)], [audio, backward])
+    assert tokens_of(audio, audio[::-1]) == expected

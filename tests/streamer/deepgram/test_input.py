@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import numpy as np
 import pytest
@@ -83,6 +84,8 @@ def test_what_is_no_audio_is_refused_at_the_end_at_the_latest() -> None:
 
 
 def test_leaving_early_ends_the_decoding_thread() -> None:
-    source = made()
-    with source:
+    others = set(threading.enumerate())
+    with made() as source:
         source.decode(b"RIFF")
+        (thread,) = set(threading.enumerate()) - others
+    assert not thread.is_alive()

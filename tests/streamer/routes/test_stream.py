@@ -446,6 +446,8 @@ async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
                     await socket.send(SENTENCE[:16_000])
                     await _say(socket, type="finalize")
                     await asyncio.sleep(0.01)
+            while service.service.num_sessions:
+                await asyncio.sleep(0.01)
         socket.transport.abort()
         await socket.wait_closed()
 

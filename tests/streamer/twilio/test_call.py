@@ -135,7 +135,7 @@ async def test_a_second_stream_of_a_call_goes_on_in_its_log() -> None:
     with calls.stream(start(stream="MZ2")) as log:
         await asyncio.sleep(0.3)
         assert log.state == "live", "the grace time of the first stream does not end the second"
-        assert [m["stream"] for m in map(json.loads, log._log)] == ["MZ1", "MZ2"]
+    assert [m["stream"] for m in await collect(log)] == ["MZ1", "MZ2"]
 
 
 async def test_only_so_many_calls_are_kept_and_running_ones_stay() -> None:
