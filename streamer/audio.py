@@ -98,8 +98,8 @@ class AudioDecoder:
         if not riff.may_be_wav(data):
             self._at_head = False
             return data
-        header = riff.parse_header(data) if len(data) >= 12 else None
-        if header is None:
+        header = riff.parse_header(data) if len(data) >= 12 else 12
+        if isinstance(header, int):
             self._carry = data
             return b""
         self._at_head = False

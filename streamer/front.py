@@ -12,19 +12,9 @@ import struct
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-MAX_WAV_HEADER = 1 << 20  # bytes of chunks in front of the data; cover pictures are smaller
-PCM, FLOAT, ALAW, MULAW, EXTENSIBLE = 0x0001, 0x0003, 0x0006, 0x0007, 0xFFFE  # tags (mmreg.h)
-# by format tag and bytes per sample, FFmpeg's names
-ENCODINGS = {
-    (PCM, 1): "u8",
-    (PCM, 2): "s16le",
-    (PCM, 3): "s24le",
-    (PCM, 4): "s32le",
-    (FLOAT, 4): "f32le",
-    (FLOAT, 8): "f64le",
-    (ALAW, 1): "alaw",
-    (MULAW, 1): "mulaw",
-}
+from streamer import riff
+
+MAX_INDEX_START = 1 << 20  # bytes of an MP4 in front of its index or its samples
 
 
 class Source(Protocol):
@@ -82,41 +72,28 @@ class FrontReader:
 
     def take_wav_header(self) -> RawFormat | None:
         """Read up to the first sample of a plain WAV; anything else is left as it is."""
-        front = self.peek(12)
-        if front[:4] not in (b"RIFF", b"RF64", b"BW64") or front[8:12] != b"WAVE":
+        header: riff.WavHeader | int = 12  # or the bytes it takes to know more
+        while isinstance(header, int):
+            front = self.peek(header)
+            if len(front) < header or not riff.may_be_wav(front):
+                return None
+            try:
+                header = riff.parse_header(front)
+            except ValueError:
+                return None  # FFmpeg may know better
+        is_plain = header.encoding in riff.ENCODINGS.values()
+        if not is_plain or header.sample_rate == 0 or header.channels == 0:
             return None
-        raw: RawFormat | None = None
-        long_bytes: int | None = None  # RF64 keeps the data's length in a chunk of its own
-        position = 12
-        while position < MAX_WAV_HEADER:
-            head = self.peek(position + 8)[position:]
-            if len(head) < 8:
-                return None
-            name, size = head[:4], int.from_bytes(head[4:], "little")
-            position += 8
-            if name == b"data":
-                if raw is not None:
-                    del self._front[:position]
-                    length = long_bytes if size == 0xFFFFFFFF else size
-                    # a writer into a pipe leaves 0 or the largest number: not known
-                    self._left = length if length not in (0, 0xFFFFFFFF) else None
-                return raw
-            if size > MAX_WAV_HEADER:
-                return None
-            body = self.peek(position + size)[position:]
-            if name == b"fmt " and len(body) >= 16:
-                raw = _parse_format(body)
-            elif name == b"ds64" and len(body) >= 16:
-                long_bytes = int.from_bytes(body[8:16], "little")
-            position += size + size % 2
-        return None
+        del self._front[: header.data_start]
+        self._left = header.data_size
+        return RawFormat(header.encoding.removeprefix("pcm_"), header.sample_rate, header.channels)
 
     def has_index_last(self) -> bool:
         """Tell whether this is an MP4 with its samples in front of the index they need."""
         position = 0
         if self.peek(8)[4:] != b"ftyp":
             return False
-        while position < MAX_WAV_HEADER:
+        while position < MAX_INDEX_START:
             head = self.peek(position + 16)[position:]
             size, name = int.from_bytes(head[:4], "big"), head[4:8]
             if name in (b"moov", b"mdat", b"") or size < 8:
@@ -139,11 +116,3 @@ def explain_failure(head: bytes) -> str:
     if head[4:8] == b"ftyp":
         return "expected a whole MP4 file, got one without an index: it is cut off or damaged"
     return "expected an audio file, found no format that can be read"
-
-
-def _parse_format(body: bytes) -> RawFormat | None:
-    tag, channels, sample_rate, _, align, _ = struct.unpack_from("<HHIIHH", body)
-    if tag == EXTENSIBLE and len(body) >= 26:
-        tag = int.from_bytes(body[24:26], "little")  # the sub-format begins with its tag
-    encoding = ENCODINGS.get((tag, align // channels if channels else 0))
-    return RawFormat(encoding, sample_rate, channels) if encoding and sample_rate else None

@@ -143,9 +143,6 @@ class Client:
             self._session.conclude(protocol.CLOSE_RESTART, "restarting")
         await asyncio.Event().wait()
 
-    def _notify(self) -> None:
-        self._changed.set()
-
     # --- from the client -------------------------------------------------------------------------
 
     async def _read(self, parameters: dict[str, list[str]]) -> None:
@@ -312,7 +309,7 @@ class Client:
 
     def _carry(self, session: StreamSession) -> None:
         self._carried[session.id] = self
-        session.on_change = self._notify
+        session.on_change = self._changed.set
         self._changed.set()
 
     async def _leave(self) -> None:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from streamer.riff import may_be_wav, parse_header
+from streamer.riff import WavHeader, may_be_wav, parse_header
 
 
 @pytest.mark.parametrize("data", [b"", b"R", b"RIFF", b"RIFFxxxxW", b"RIFF\0\0\0\0WAVEfmt "])
@@ -24,9 +24,10 @@ def test_an_extensible_header_hides_its_format_in_a_guid() -> None:
     fmt = struct.pack("<HHIIHHHHI", 0xFFFE, 2, 48_000, 384_000, 8, 32, 22, 32, 3) + guid
     data = b"RIFF\0\0\0\0WAVEfmt " + struct.pack("<I", len(fmt)) + fmt + b"data\0\0\0\0"
     for length in range(12, len(data)):
-        assert parse_header(data[:length]) is None
+        needed = parse_header(data[:length])
+        assert isinstance(needed, int) and length < needed <= len(data)
     header = parse_header(data)
-    assert header is not None
+    assert isinstance(header, WavHeader)
     assert (header.encoding, header.sample_rate, header.channels) == ("pcm_f32le", 48_000, 2)
     assert (header.data_start, header.data_size) == (len(data), None)
 
@@ -34,3 +35,14 @@ def test_an_extensible_header_hides_its_format_in_a_guid() -> None:
 def test_data_without_a_format_is_refused() -> None:
     with pytest.raises(ValueError, match="fmt chunk"):
         parse_header(b"RIFF\0\0\0\0WAVEdata\4\0\0\0abcd")
+
+
+def test_a_header_that_never_ends_is_refused() -> None:
+    with pytest.raises(ValueError, match="below 1048576 bytes"):
+        parse_header(b"RIFF\0\0\0\0WAVELIST\xff\xff\xff\xff")
+
+
+def test_other_formats_are_named_by_their_tag() -> None:
+    fmt = struct.pack("<HHIIHH", 2, 1, 8_000, 4_000, 1, 4)  # ADPCM
+    header = parse_header(b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0" + fmt + b"data\0\0\0\0")
+    assert isinstance(header, WavHeader) and header.encoding == "wav format 2, 4 bits"
