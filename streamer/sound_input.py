@@ -7,7 +7,6 @@ as 16 kHz float32.
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
 from typing import Self
 
 import numpy as np
@@ -24,7 +23,6 @@ class SoundInput:
 
     Attributes:
         format: of what `decode` returns.
-        is_container: the bytes are a file, so its samples may be cut anywhere.
     """
 
     def __init__(self, encoding: str, sample_rate: int, channels: int) -> None:
@@ -33,22 +31,21 @@ class SoundInput:
         Raises:
             ValueError: it cannot be taken in.
         """
-        self.is_container = encoding == CONTAINER
-        if self.is_container:
+        self._decoder: ContainerDecoder | None = None
+        if encoding == CONTAINER:
             self.format = AudioFormat("pcm_f32le", SAMPLE_RATE, channels)
+            self._decoder = ContainerDecoder(channels=channels)
         else:
             self.format = AudioFormat(encoding, sample_rate, channels)
-        self._decoder: ContainerDecoder | None = None
-        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        if self.is_container:
-            decoder = ContainerDecoder(channels=self.format.channels)
-            self._decoder = self._stack.enter_context(decoder)
+        if self._decoder is not None:
+            self._decoder.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        if self._decoder is not None:
+            self._decoder.__exit__()
 
     async def decode(self, data: bytes) -> bytes:
         """Convert a message; what is not complete yet comes with a later one.

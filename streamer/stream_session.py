@@ -12,22 +12,20 @@ import logging
 import secrets
 from collections.abc import Callable
 
-import numpy as np
-
 from engine.api import EngineBusy, InvalidRequest, Task
 from streamer import protocol
 from streamer.access import current_key
-from streamer.audio import AudioFormat
 from streamer.connection import MAX_ERRORS, race
 from streamer.container import AudioError
 from streamer.journal import Journal
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError, ServerMessage, Start
 from streamer.refusal import RETRY_AFTER_S
+from streamer.sample_check import SampleCheck
 from streamer.served import ServedSession
 from streamer.service import Service
 from streamer.settings import Delay, Endpointing, SessionSettings
-from streamer.sound_input import CONTAINER, SoundInput
+from streamer.sound_input import SoundInput
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +54,10 @@ class StreamSession:
         self._delivered = asyncio.Event()  # all is sent, or nobody waits for it
         self._task: asyncio.Task[None] | None = None
         self._live: ServedSession | None = None
-        self._num_bytes = 0  # of sound taken
-        self._split_sample = b""  # of float samples, until its other half comes
+        self._check: SampleCheck | None = None  # from `begin` on
         self._num_errors = 0
         self._reported: set[tuple[str, str | None]] = set()  # what is said only once
         self._is_ended = False  # the client said so; no more sound is taken
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of sound taken."""
-        return self._num_bytes
 
     @property
     def is_over(self) -> bool:
@@ -99,6 +91,7 @@ class StreamSession:
         except ValueError as error:
             raise ProtocolError("invalid_value", str(error), is_fatal=True) from None
         self.start = start
+        self._check = SampleCheck(start)
         self.journal.keep_sent = self.resume_s is not None
         self._task = asyncio.create_task(
             self._run(start, sound, settings), name=f"session {self.id[:6]}"
@@ -110,6 +103,7 @@ class StreamSession:
 
         What is taken counts: the session keeps it if its client goes away.
         """
+        assert self._check is not None, "begun"
         if self._is_ended:
             self._refuse_after_end(item)
             return
@@ -117,44 +111,18 @@ class StreamSession:
             if not item:
                 self.report(EMPTY)
                 return
-            self._num_bytes += len(item)
-            self._check_finite(item)
+            if (error := self._check.take(item)) is not None:
+                self.report_once(error)
         elif isinstance(item, protocol.End):
             self._is_ended = True
-            self._check_whole()
+            if (error := self._check.finish()) is not None:
+                self.report(error)
         await self._inputs.put(item)
 
     def _refuse_after_end(self, item: Input) -> None:
         found = "audio" if isinstance(item, bytes) else "another message"
         code = "audio_after_end" if isinstance(item, bytes) else "already_ended"
         self.report_once(ProtocolError(code, f"expected nothing after end, got {found}"))
-
-    def _check_finite(self, data: bytes) -> None:
-        """Tell of samples that are no numbers; the decoder makes silence of them."""
-        assert self.start is not None
-        if self.start.encoding != "pcm_f32le":
-            return
-        data = self._split_sample + data
-        num_whole = len(data) - len(data) % 4
-        self._split_sample = data[num_whole:]
-        num_bad = int(np.count_nonzero(~np.isfinite(np.frombuffer(data[:num_whole], "<f4"))))
-        if num_bad:
-            message = f"expected finite samples, got {num_bad} that are not; they became silence"
-            self.report_once(ProtocolError("repaired_audio", message))
-
-    def _check_whole(self) -> None:
-        assert self.start is not None
-        if self.start.encoding == CONTAINER:
-            return
-        frame_bytes = AudioFormat(self.start.encoding, channels=self.start.channels).frame_bytes
-        if rest := self._num_bytes % frame_bytes:
-            self.report(
-                ProtocolError(
-                    "odd_bytes",
-                    f"expected a multiple of {frame_bytes} bytes of audio, got {self._num_bytes}; "
-                    f"the last {rest} are left out",
-                )
-            )
 
     # --- to the client ---------------------------------------------------------------------------
 
@@ -275,8 +243,8 @@ class StreamSession:
 
     def ready(self) -> protocol.Ready:
         """Describe the session as it is now."""
-        info, start = self._service.info, self.start
-        assert info is not None and start is not None, "open, so loaded and begun"
+        info, start, check = self._service.info, self.start, self._check
+        assert info is not None and start is not None and check is not None, "loaded and begun"
         return protocol.Ready(
             session=self.id,
             model=info.name,
@@ -285,7 +253,7 @@ class StreamSession:
             channels=start.channels,
             language=_language(start.language),
             resume_s=self.resume_s,
-            received_bytes=self._num_bytes,
+            received_bytes=check.num_bytes,
         )
 
     async def _speak(self, live: LiveSession, with_words: bool) -> None:

@@ -7,7 +7,6 @@ these go on as 16 kHz float32.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Self
 
 import numpy as np
@@ -29,8 +28,6 @@ class DeepgramInput:
     """
 
     def __init__(self, options: ListenOptions) -> None:
-        self._options = options
-        self._stack = ExitStack()
         self._container: ContainerDecoder | None = None
         self._decoder: AudioDecoder | OpusDecoder | None = None
         self._mixer: Mixer | None = None
@@ -49,11 +46,12 @@ class DeepgramInput:
 
     def __enter__(self) -> Self:
         if self._container is not None:
-            self._stack.enter_context(self._container)
+            self._container.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        if self._container is not None:
+            self._container.__exit__()
 
     def decode(self, data: bytes) -> bytes:
         """Convert a message; what is not complete yet comes with a later one.

@@ -123,7 +123,7 @@ async def test_sound_that_is_taken_counts_even_if_its_client_goes(session: Strea
     taking = asyncio.create_task(session.take(SENTENCE))
     await asyncio.sleep(0)
     taking.cancel()
-    assert session.num_bytes == len(SENTENCE) == session.ready().received_bytes
+    assert session.ready().received_bytes == len(SENTENCE)
     await session.expire()
     assert [m["text"] for m in _said(session) if m["type"] == "final"] == ["w0 w1 w2 w3"]
 
