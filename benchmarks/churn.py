@@ -93,19 +93,7 @@ def run_jobs(
             if open_jobs and draw.random() > eagerness:
                 break
             job = jobs[len(made)]
-            sequence = Sequence(
-                id=len(made),
-                stream_id=len(made),
-                is_final=False,
-                deadline=0.0,
-                extent=measure_extent(len(job.sound), factor=fold, margin=50),
-                prefix=list(job.prefix),
-                max_tokens=job.max_tokens,
-                sot_index=job.sot_index,
-                temperature=job.temperature,
-            )
-            if job.draft:
-                sequence.draft = Draft(job.draft, tokenizer.timestamp_begin)
+            sequence = _make_sequence(job, len(made), tokenizer, fold)
             made.append(sequence)
             by_id[sequence.id], open_jobs[sequence.id] = sequence, job
             sounds[sequence.id] = job.sound
@@ -124,3 +112,20 @@ def run_jobs(
                 runner.forget(sequence)
         on_turn()
     return made
+
+
+def _make_sequence(job: Job, id: int, tokenizer: Tokenizer, fold: int | None) -> Sequence:
+    sequence = Sequence(
+        id=id,
+        stream_id=id,
+        is_final=False,
+        deadline=0.0,
+        extent=measure_extent(len(job.sound), factor=fold, margin=50),
+        prefix=list(job.prefix),
+        max_tokens=job.max_tokens,
+        sot_index=job.sot_index,
+        temperature=job.temperature,
+    )
+    if job.draft:
+        sequence.draft = Draft(job.draft, tokenizer.timestamp_begin)
+    return sequence

@@ -71,15 +71,15 @@ class LocalEngine:
         self._margin = round(config.tail_margin_s * SAMPLE_RATE / SAMPLES_PER_POSITION)
         parts = build_parts(
             Plan(
-                config,
-                files,
-                self._model_config,
-                self.tokenizer,
-                self.counters,
-                device,
-                precision.dtype,
-                precision.make_linear,
-                self._factor,
+                config=config,
+                files=files,
+                model=self._model_config,
+                tokenizer=self.tokenizer,
+                counters=self.counters,
+                device=device,
+                dtype=precision.dtype,
+                make_linear=precision.make_linear,
+                fold=self._factor,
             )
         )
         self.model, self.rules, self.runner = parts.model, parts.rules, parts.runner

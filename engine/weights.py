@@ -123,21 +123,8 @@ def collect(
 def list_sources(config: ModelConfig) -> Iterator[Source]:
     """Name every tensor of a model of these dimensions, and where each format keeps it."""
     C = config.d_model
-
-    def pair(
-        name: str, shape: tuple[int, ...], hugging_face: Sequence[str], ct2: str
-    ) -> Iterator[Source]:
-        for part in ("weight", "bias"):
-            stored = {"weight": "gamma", "bias": "beta"}[part] if "norm" in ct2 else part
-            yield Source(
-                f"{name}.{part}",
-                shape if part == "weight" else shape[:1],
-                tuple(f"model.{n}.{part}" for n in hugging_face),
-                f"{ct2}/{stored}",
-            )
-
-    yield from pair("encoder.conv1", (C, config.num_mels, 3), ["encoder.conv1"], "encoder/conv1")
-    yield from pair("encoder.conv2", (C, C, 3), ["encoder.conv2"], "encoder/conv2")
+    yield from _pair("encoder.conv1", (C, config.num_mels, 3), ["encoder.conv1"], "encoder/conv1")
+    yield from _pair("encoder.conv2", (C, C, 3), ["encoder.conv2"], "encoder/conv2")
     yield Source(
         "decoder.embedding.weight",
         (config.vocab_size, C),
@@ -154,50 +141,46 @@ def list_sources(config: ModelConfig) -> Iterator[Source]:
             (f"model.{side}.embed_positions.weight",),
             f"{side}/position_encodings/encodings",
         )
-        yield from pair(f"{side}.norm", (C,), [f"{side}.layer_norm"], f"{side}/layer_norm")
+        yield from _pair(f"{side}.norm", (C,), [f"{side}.layer_norm"], f"{side}/layer_norm")
         for n in range(num_layers):
-            our, hf, ct2 = f"{side}.layers.{n}", f"{side}.layers.{n}", f"{side}/layer_{n}"
-            attention = [f"{hf}.self_attn.{x}_proj" for x in "qkv"]
-            yield from pair(
-                f"{our}.attention_norm",
-                (C,),
-                [f"{hf}.self_attn_layer_norm"],
-                f"{ct2}/self_attention/layer_norm",
-            )
-            yield from pair(
-                f"{our}.attention.qkv", (3 * C, C), attention, f"{ct2}/self_attention/linear_0"
-            )
-            yield from pair(
-                f"{our}.attention.out",
-                (C, C),
-                [f"{hf}.self_attn.out_proj"],
-                f"{ct2}/self_attention/linear_1",
-            )
-            if side == "decoder":
-                cross = f"{hf}.encoder_attn"
-                yield from pair(
-                    f"{our}.cross_norm",
-                    (C,),
-                    [f"{hf}.encoder_attn_layer_norm"],
-                    f"{ct2}/attention/layer_norm",
+            for part in _list_layer(C, F, has_cross=side == "decoder"):
+                yield from _pair(
+                    f"{side}.layers.{n}.{part.name}",
+                    part.shape,
+                    [f"{side}.layers.{n}.{name}" for name in part.hugging_face],
+                    f"{side}/layer_{n}/{part.ctranslate2}",
                 )
-                yield from pair(
-                    f"{our}.cross.q", (C, C), [f"{cross}.q_proj"], f"{ct2}/attention/linear_0"
-                )
-                yield from pair(
-                    f"{our}.cross.kv",
-                    (2 * C, C),
-                    [f"{cross}.k_proj", f"{cross}.v_proj"],
-                    f"{ct2}/attention/linear_1",
-                )
-                yield from pair(
-                    f"{our}.cross.out", (C, C), [f"{cross}.out_proj"], f"{ct2}/attention/linear_2"
-                )
-            yield from pair(
-                f"{our}.ffn_norm", (C,), [f"{hf}.final_layer_norm"], f"{ct2}/ffn/layer_norm"
-            )
-            yield from pair(f"{our}.ffn.up", (F, C), [f"{hf}.fc1"], f"{ct2}/ffn/linear_0")
-            yield from pair(f"{our}.ffn.down", (C, F), [f"{hf}.fc2"], f"{ct2}/ffn/linear_1")
+
+
+def _list_layer(C: int, F: int, *, has_cross: bool) -> Iterator[Source]:
+    """Name the parts of one layer, below the layer's own name."""
+    qkv = tuple(f"self_attn.{x}_proj" for x in "qkv")
+    yield Source("attention_norm", (C,), ("self_attn_layer_norm",), "self_attention/layer_norm")
+    yield Source("attention.qkv", (3 * C, C), qkv, "self_attention/linear_0")
+    yield Source("attention.out", (C, C), ("self_attn.out_proj",), "self_attention/linear_1")
+    if has_cross:
+        kv = tuple(f"encoder_attn.{x}_proj" for x in "kv")
+        yield Source("cross_norm", (C,), ("encoder_attn_layer_norm",), "attention/layer_norm")
+        yield Source("cross.q", (C, C), ("encoder_attn.q_proj",), "attention/linear_0")
+        yield Source("cross.kv", (2 * C, C), kv, "attention/linear_1")
+        yield Source("cross.out", (C, C), ("encoder_attn.out_proj",), "attention/linear_2")
+    yield Source("ffn_norm", (C,), ("final_layer_norm",), "ffn/layer_norm")
+    yield Source("ffn.up", (F, C), ("fc1",), "ffn/linear_0")
+    yield Source("ffn.down", (C, F), ("fc2",), "ffn/linear_1")
+
+
+def _pair(
+    name: str, shape: tuple[int, ...], hugging_face: Sequence[str], ct2: str
+) -> Iterator[Source]:
+    """Name a weight of this shape and its bias."""
+    for part in ("weight", "bias"):
+        stored = {"weight": "gamma", "bias": "beta"}[part] if "norm" in ct2 else part
+        yield Source(
+            f"{name}.{part}",
+            shape if part == "weight" else shape[:1],
+            tuple(f"model.{n}.{part}" for n in hugging_face),
+            f"{ct2}/{stored}",
+        )
 
 
 def read_ctranslate2(checkpoint: Checkpoint, source: Source) -> Tensor:
