@@ -35,6 +35,9 @@ from streamer.stream_session import EMPTY, StreamSession
 logger = logging.getLogger(__name__)
 
 MAX_UNSENT_BYTES = 2**20  # of messages that wait for a client; more and it is dropped
+UNKNOWN_SESSION = ProtocolError(
+    "unknown_session", "no such session, or it is too long ago", field="session"
+)
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -61,17 +64,22 @@ async def _serve(
 
 async def _show(parking: Parking, request: Request) -> JSONResponse:
     """Give the messages of a session whose client is away, from a number on."""
-    session = parking.find(request.path_params["id"])
-    if session is None or session.key_name != current_key.get().name:
-        message = "no such session, or it is too long ago"
-        body = {"error": {"code": "unknown_session", "message": message}}
-        return JSONResponse(body, status_code=404)
+    session = _find(parking, request.path_params["id"])
+    if session is None:
+        error = {"code": UNKNOWN_SESSION.code, "message": UNKNOWN_SESSION.message}
+        return JSONResponse({"error": error}, status_code=404)
     try:
         after = int(request.query_params["seq"])
     except (KeyError, ValueError):
         after = -1
     messages = [json.loads(entry.text) for entry in session.journal.after(after)]
     return JSONResponse({"done": session.is_over, "messages": messages})
+
+
+def _find(parking: Parking, session_id: str) -> StreamSession | None:
+    """Find a session whose client is away, of the key that asks."""
+    session = parking.find(session_id)
+    return session if session and session.key_name == current_key.get().name else None
 
 
 class Client:
@@ -230,13 +238,12 @@ class Client:
 
     async def _stop_early(self) -> None:
         """End a session that lasts too long or is idle; what was said still arrives."""
-        is_old = time.monotonic() >= self._expires_at
-        code = "session_too_long" if is_old else "idle"
-        expected = "a shorter session" if is_old else "a message"
-        limit_s = (
-            self._service.config.max_session_s if is_old else self._service.config.idle_timeout_s
-        )
-        self._session.say(protocol.Error(code, f"expected {expected} within {limit_s:g} s", True))
+        config = self._service.config
+        code, message = "idle", f"expected a message within {config.idle_timeout_s:g} s"
+        if time.monotonic() >= self._expires_at:
+            code = "session_too_long"
+            message = f"expected a session of at most {config.max_session_s:g} s"
+        self._session.say(protocol.Error(code, message, True))
         await self._session.take(protocol.End())
 
     def _parse(self, text: str) -> protocol.Parsed | None:
@@ -260,25 +267,16 @@ class Client:
     async def _resume(self, resume: protocol.Resume) -> None:
         """Carry on with a session that lost its socket, or tell that it is gone."""
         previous = self._carried.get(resume.session)
-        if (
-            previous is not None
-            and previous is not self
-            and previous.session_key == self.session_key
-        ):
+        if previous not in (None, self) and previous.key_name == self.key_name:
             # the server may not have noticed yet that the old socket is dead
             previous.replace()
             await previous.wait_left()
-        found = self._parking.find(resume.session)
         session = None
-        if found is not None and found.key_name == self.session_key:
+        if _find(self._parking, resume.session) is not None:
             session = await self._parking.take(resume.session)
         if session is None:
             self._service.metrics.resumed("unknown")
-            self._session.report(
-                ProtocolError(
-                    "unknown_session", "no such session, or it is too long ago", field="session"
-                )
-            )
+            self._session.report(UNKNOWN_SESSION)
             return
         self._service.metrics.resumed("resumed")
         ready = dataclasses.replace(session.ready(), resumed=True, seq=resume.seq)
@@ -294,8 +292,8 @@ class Client:
             )
 
     @property
-    def session_key(self) -> str:
-        """Name of the key whose session this is."""
+    def key_name(self) -> str:
+        """Of the key whose session this is."""
         return self._session.key_name
 
     def replace(self) -> None:
