@@ -1,10 +1,11 @@
 """How right is streamed text: against the same model decoding whole recordings, and the truth?
 
-    python -m benchmarks.accuracy [--quick] [--model base] [--delay low]
+    python -m benchmarks.accuracy [--quick] [--model base] [--delay low] [--texts texts.jsonl]
 
 A simulated clock plays every recording to a session; only the decodes are real. Whole recordings
 go through the same speech detection, in windows of up to 30 s. Where nobody speaks, words that
-were settled or final are counted, and so are all that were ever shown.
+were settled or final are counted, and so are all that were ever shown. On a GPU, take more
+recordings at once.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
 from benchmarks.hardware import describe
 from benchmarks.recordings import SILENT, Recording, list_recordings, sample
 from benchmarks.scoring import Errors, compare, normalize
 from benchmarks.simulation import Played, play
 from engine.api import SAMPLE_RATE, Engine, Samples
-from engine.config import EngineConfig
 from engine.local import load_engine
 from streamer import offline
 from streamer.events import Final, Partial
@@ -49,49 +51,72 @@ class Tally:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="base")
+    add_engine_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="a minute of each category")
     parser.add_argument("--delay", choices=[d.value for d in Delay], default="low")
     parser.add_argument("--categories", nargs="*", help="only these")
     parser.add_argument("--show", action="store_true", help="print texts that differ")
+    parser.add_argument("--texts", type=Path, help="add a line of JSON for every recording here")
     arguments = parser.parse_args()
-    engine = load_engine(EngineConfig(model=arguments.model))
+    recordings = list_recordings(arguments.data)
+    if arguments.categories:
+        recordings = [r for r in recordings if r.category in arguments.categories]
+    if arguments.quick:
+        recordings = sample(recordings, minutes=1.0)
+    settings = SessionSettings(delay=Delay(arguments.delay))
+    engine = load_engine(choose_engine(arguments))
     try:
-        settings = SessionSettings(delay=Delay(arguments.delay))
-        recordings = list_recordings()
-        if arguments.categories:
-            recordings = [r for r in recordings if r.category in arguments.categories]
-        if arguments.quick:
-            recordings = sample(recordings, minutes=1.0)
-        tallies = await measure(engine, recordings, settings, show=arguments.show)
-        report(tallies, arguments.model, settings)
+        tallies = await measure(
+            engine,
+            recordings,
+            settings,
+            at_once=arguments.at_once,
+            show=arguments.show,
+            texts=arguments.texts,
+        )
+        report(tallies, engine, settings)
     finally:
         engine.close()
 
 
 async def measure(
-    engine: Engine, recordings: list[Recording], settings: SessionSettings, *, show: bool = False
+    engine: Engine,
+    recordings: list[Recording],
+    settings: SessionSettings,
+    *,
+    at_once: int = 4,
+    show: bool = False,
+    texts: Path | None = None,
 ) -> dict[str, Tally]:
-    """Stream and decode all recordings, four at a time."""
+    """Stream and decode all recordings, so many at a time."""
     tallies: dict[str, Tally] = defaultdict(Tally)
-    room = asyncio.Semaphore(4)
+    room = asyncio.Semaphore(at_once)
 
     async def one(recording: Recording) -> None:
         async with room:
-            name = recording.category
-            if name.startswith("lang"):
-                name += f" {recording.language}"
-            await _measure_one(engine, recording, settings, tallies[name], show=show)
+            row = await _measure_one(engine, recording, settings, tallies, show=show)
+            append_line(texts, row)
 
     async with asyncio.TaskGroup() as group:
-        for recording in recordings:
+        # the longest first, or they would be left over at the end
+        for recording in sorted(recordings, key=lambda r: -min(r.duration_s, LIMIT_S)):
             group.create_task(one(recording))
     return dict(sorted(tallies.items()))
 
 
 async def _measure_one(
-    engine: Engine, recording: Recording, settings: SessionSettings, tally: Tally, *, show: bool
-) -> None:
+    engine: Engine,
+    recording: Recording,
+    settings: SessionSettings,
+    tallies: dict[str, Tally],
+    *,
+    show: bool,
+) -> dict[str, object]:
+    """Add a recording to the tally of its kind, and give what was written of it."""
+    category = recording.category
+    if category.startswith("lang"):
+        category += f" {recording.language}"
+    tally = tallies[category]
     samples = recording.read(LIMIT_S)
     settings = dataclasses.replace(settings, language=recording.language or None)
     played = await play(engine, samples, settings, packet=PACKET)
@@ -99,10 +124,18 @@ async def _measure_one(
     tally.seconds += len(samples) / SAMPLE_RATE
     tally.num_windows += len(played.windows)
     tally.num_unsettled += count_unsettled(played)
+    row: dict[str, object] = {
+        "name": recording.name,
+        "category": category,
+        "truth": recording.text,
+        "whole": whole,
+        "finals": [[final.start, final.end, final.text] for final in played.finals],
+        "unsettled": count_unsettled(played),
+    }
     if recording.category in SILENT:
         tally.num_false += len(played.text.split())
         tally.num_false_shown += count_shown(played)
-        return
+        return row | {"shown": count_shown(played)}
     digits = recording.category == "digits_8k"
     truth = normalize(recording.text, recording.language, digits=digits)
     of_whole = normalize(whole, recording.language, digits=digits)
@@ -111,9 +144,11 @@ async def _measure_one(
     tally.streamed += compare(truth, of_streamed)
     between = compare(of_whole, of_streamed)
     tally.between += between
+    row["wrong"] = [compare(truth, of_whole).num_wrong, compare(truth, of_streamed).num_wrong]
     if show and between.num_wrong:
         print(f"{recording.name}\n  truth    {' '.join(truth)}\n  whole    {' '.join(of_whole)}")
         print(f"  streamed {' '.join(of_streamed)}")
+    return row
 
 
 async def _once(samples: Samples) -> AsyncIterator[Samples]:
@@ -145,7 +180,7 @@ def count_unsettled(played: Played) -> int:
     return num_changed
 
 
-def report(tallies: dict[str, Tally], model: str, settings: SessionSettings) -> None:
+def report(tallies: dict[str, Tally], engine: Engine, settings: SessionSettings) -> None:
     """Print the table, then the line of JSON."""
     print(
         f"{'category':16}{'min':>6}{'whole':>8}{'stream':>8}{'diff':>7}{'between':>9}{'lost':>6}"
@@ -180,8 +215,9 @@ def report(tallies: dict[str, Tally], model: str, settings: SessionSettings) -> 
             f"{tally.between.rate:9.2f}{tally.between.num_lost:6}{tally.between.num_doubled:9}"
             f"{tally.num_unsettled:9}{rate:11.2f}"
         )
-    settings_text = {"model": model, "delay": settings.delay.value}
-    print(json.dumps({"accuracy": rows, **settings_text, **describe(), "time": int(time.time())}))
+    how = {"model": engine.info.name, "device": engine.info.device, "dtype": engine.info.dtype}
+    how["delay"] = settings.delay.value
+    print(json.dumps({"accuracy": rows, **how, **describe(), "time": int(time.time())}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What does each `delay` setting cost in errors, and gain in time?
 
-    python -m benchmarks.eagerness [--minutes 1] [--plot eagerness.png]
+    python -m benchmarks.eagerness [--minutes 1] [--delays low high] [--plot eagerness.png]
 
 A simulated clock plays recordings at the pace of real time once per setting; a window costs what
 base takes for it on two idle cores. The plot has a point per setting: how late text settles, and
@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from benchmarks import delays
+from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
 from benchmarks.hardware import describe
 from benchmarks.recordings import Recording, list_recordings, sample
 from benchmarks.scoring import Errors, compare, normalize
 from benchmarks.simulation import play
 from engine.api import Engine, Samples, Word
-from engine.config import EngineConfig
 from engine.local import load_engine
 from streamer import offline
 from streamer.settings import Delay, SessionSettings
@@ -47,16 +47,23 @@ class Result:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="base")
+    add_engine_arguments(parser)
     parser.add_argument("--minutes", type=float, default=1.0, help="of each category")
-    parser.add_argument("--plot", type=Path)
-    arguments = parser.parse_args()
-    engine = load_engine(EngineConfig(model=arguments.model))
-    recordings = sample(
-        [r for r in list_recordings() if r.category in CATEGORIES], arguments.minutes
+    parser.add_argument(
+        "--delays", nargs="+", choices=[d.value for d in Delay], default=[d.value for d in Delay]
     )
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--texts", type=Path, help="add a line of JSON for every recording here")
+    arguments = parser.parse_args()
+    recordings = sample(
+        [r for r in list_recordings(arguments.data) if r.category in CATEGORIES], arguments.minutes
+    )
+    engine = load_engine(choose_engine(arguments))
     try:
-        results = {delay: await measure(engine, recordings, delay) for delay in Delay}
+        results = {
+            delay: await measure(engine, recordings, delay, arguments.at_once, arguments.texts)
+            for delay in map(Delay, arguments.delays)
+        }
     finally:
         engine.close()
     report(results)
@@ -64,31 +71,59 @@ async def main() -> None:
         plot(results, arguments.plot)
     rows = {
         delay.value: {
+            "error": round(result.streamed.rate, 2),
             "excess_points": round(result.excess, 2),
+            "shown_p50": round(delays.percentile(result.delays.shown_s, 50), 2),
+            "shown_p95": round(delays.percentile(result.delays.shown_s, 95), 2),
             "settled_p50": round(delays.percentile(result.delays.settled_s, 50), 2),
             "settled_p95": round(delays.percentile(result.delays.settled_s, 95), 2),
+            "changed_percent": round(
+                100 * result.delays.num_changed / max(1, result.delays.num_shown), 1
+            ),
+            "held_changed_percent": round(
+                100 * result.delays.num_held_changed / max(1, result.delays.num_held), 1
+            ),
+            "words": len(result.delays.settled_s),
         }
         for delay, result in results.items()
     }
-    print(json.dumps({"eagerness": rows, "model": arguments.model, **describe()}))
+    how = {"model": engine.info.name, "device": engine.info.device, "dtype": engine.info.dtype}
+    print(json.dumps({"eagerness": rows, **how, **describe()}))
 
 
-async def measure(engine: Engine, recordings: list[Recording], delay: Delay) -> Result:
-    """Play all recordings with one setting."""
+async def measure(
+    engine: Engine,
+    recordings: list[Recording],
+    delay: Delay,
+    at_once: int = 4,
+    texts: Path | None = None,
+) -> Result:
+    """Play all recordings with one setting, so many at a time."""
     result = Result()
-    for recording in recordings:
-        samples = recording.read(LIMIT_S)
-        settings = SessionSettings(language="en", delay=delay, word_times=True)
-        played = await play(engine, samples, settings)
-        text, words = "", list[Word]()
-        async for hypothesis in offline.transcribe(engine, _once(samples), settings):
-            text += hypothesis.text
-            words += [word for segment in hypothesis.segments for word in segment.words]
-        result.delays.add(delays.measure(played.told, words))
-        if recording.duration_s <= LIMIT_S:
-            truth = normalize(recording.text, "en")
-            result.streamed += compare(truth, normalize(played.text, "en"))
-            result.whole += compare(truth, normalize(text, "en"))
+    room = asyncio.Semaphore(at_once)
+    settings = SessionSettings(language="en", delay=delay, word_times=True)
+
+    async def one(recording: Recording) -> None:
+        async with room:
+            samples = recording.read(LIMIT_S)
+            played = await play(engine, samples, settings)
+            text, words = "", list[Word]()
+            async for hypothesis in offline.transcribe(engine, _once(samples), settings):
+                text += hypothesis.text
+                words += [word for segment in hypothesis.segments for word in segment.words]
+            found = delays.measure(played.told, words)
+            result.delays.add(found)
+            if recording.duration_s <= LIMIT_S:
+                truth = normalize(recording.text, "en")
+                result.streamed += compare(truth, normalize(played.text, "en"))
+                result.whole += compare(truth, normalize(text, "en"))
+            row: dict[str, object] = {"name": recording.name, "delay": delay.value, "whole": text}
+            row |= {"streamed": played.text, "windows": len(played.windows)}
+            append_line(texts, row | dataclasses.asdict(found))
+
+    async with asyncio.TaskGroup() as group:
+        for recording in sorted(recordings, key=lambda r: -r.duration_s):
+            group.create_task(one(recording))
     return result
 
 
