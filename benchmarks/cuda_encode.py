@@ -12,7 +12,7 @@ from engine.cuda.build import build_model
 from engine.extent import Extent, measure_extent
 from engine.whisper import Whisper
 
-FOLD, MARGIN = 25, 50
+FOLD, MARGIN = 25, 25  # EngineConfig.encoder_tail, .tail_margin_s in positions
 SECONDS = {"30 s": 30.0, "10 s folded": 10.0, "5 s folded": 5.0, "3 s folded": 3.0}
 
 

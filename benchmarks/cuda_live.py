@@ -33,7 +33,7 @@ from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
 
 WINDOWS = Path(__file__).parent / "live_windows.json"
-FOLD, MARGIN = 25, 50
+FOLD, MARGIN = 25, 25  # EngineConfig.encoder_tail, .tail_margin_s in positions
 DEVICE, DTYPE = torch.device("cuda"), torch.bfloat16
 
 

@@ -15,7 +15,7 @@ from engine.local import LocalEngine
 from engine.mel import LogMel
 
 PAGES = 30  # of 50 encoder positions
-MARGIN = 50  # positions; EngineConfig.tail_margin_s
+MARGIN = 25  # positions; EngineConfig.tail_margin_s
 
 
 class Forced:

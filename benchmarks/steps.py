@@ -28,7 +28,7 @@ from engine.sequence import Phase, Sequence
 
 BATCHES = (1, 2, 4, 8)
 DRAFT = 30  # tokens
-MARGIN = 50  # positions; EngineConfig.tail_margin_s
+MARGIN = 25  # positions; EngineConfig.tail_margin_s
 REPEATS = 9
 
 

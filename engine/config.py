@@ -37,7 +37,7 @@ class EngineConfig:
     # silence after the sound: "full" as trained, a factor r (keep every r-th position), or "auto"
     encoder_tail: str | int = "auto"
     # sound kept at full resolution beyond its end when the tail is folded, seconds
-    tail_margin_s: float = 1.0
+    tail_margin_s: float = 0.5
     # streams open at once, more are refused; None: 256 on a CPU, 4,096 on a GPU
     max_streams: int | None = None
     # sequences in one decode step; None: 32 on a CPU, 256 on a GPU
