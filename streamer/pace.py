@@ -8,6 +8,7 @@ LATE_S = 0.5  # text that is overdue by more comes too late for captions
 LIVE_S = 3.0  # who sends further ahead of real time than this does not wait for captions
 RUSH_S = 0.4  # a turn; on two idle cores a window of base takes 0.05 to 0.3 s
 TURN_WEIGHT = 0.3  # of the newest turn in the mean
+LEAK = 0.05  # s a second: how fast a lead is forgotten that a stall of the network left behind
 STALL_S = 1.0  # sound that stays away this much longer than a packet has stopped
 
 
@@ -26,9 +27,11 @@ class Pace:
 
     def receive(self, start: int, end: int, packet: int, now: float) -> None:
         """Note the arrival of the samples from `start` to `end`, of a packet of so many samples."""
+        elapsed_s = now - self._received_at
         self._received_at = now
-        self._largest_packet = max(self._largest_packet, packet)
-        self._lead_s = max(self._lead_s, now - start / SAMPLE_RATE)
+        # one that was large is forgotten, too: half as fast as its sound plays
+        self._largest_packet = max(packet, self._largest_packet - int(elapsed_s * SAMPLE_RATE / 2))
+        self._lead_s = max(now - start / SAMPLE_RATE, self._lead_s - LEAK * elapsed_s)
         self._ahead_s = self.due_at(end) - now
 
     def ask(self, now: float) -> None:
@@ -40,9 +43,14 @@ class Pace:
         self.turn_s += TURN_WEIGHT * (now - self._asked_at - self.turn_s)
 
     @property
+    def is_live(self) -> bool:
+        """Sound comes at about the pace at which it is spoken."""
+        return self._ahead_s <= LIVE_S
+
+    @property
     def is_rushed(self) -> bool:
         """Windows of live sound take so long that they had better be shorter."""
-        return self._ahead_s <= LIVE_S and self.turn_s > RUSH_S
+        return self.is_live and self.turn_s > RUSH_S
 
     def due_at(self, position: int) -> float:
         """Return when a sample would have come at the pace of real time."""
@@ -50,7 +58,11 @@ class Pace:
 
     def is_late(self, position: int, now: float) -> bool:
         """Tell whether the text up to here comes too late for those who follow it live."""
-        return self._ahead_s <= LIVE_S and now - self.due_at(position) > LATE_S
+        return self.is_live and now >= self.late_at(position)
+
+    def late_at(self, position: int) -> float:
+        """Return from when on the text up to here is late for live captions."""
+        return self.due_at(position) + LATE_S
 
     @property
     def stops_at(self) -> float:

@@ -34,7 +34,30 @@ def test_sound_has_stopped_when_the_next_packet_is_well_overdue() -> None:
     pace = Pace()
     pace.receive(0, 2 * SECOND, 2 * SECOND, 3.0)
     pace.receive(2 * SECOND, 2 * SECOND + 160, 160, 4.0)
-    assert pace.stops_at == 4.0 + 2.0 + STALL_S
+    assert pace.stops_at == 4.0 + 1.5 + STALL_S
+
+
+def test_one_large_packet_is_forgotten() -> None:
+    pace = Pace()
+    pace.receive(0, 30 * SECOND, 30 * SECOND, 1.0)
+    speak(pace, start=30 * SECOND, seconds=60, now=1.0)
+    assert pace.stops_at < 61.0 + 0.1 + STALL_S + 0.01
+
+
+def test_who_caught_up_after_a_stall_is_live_again() -> None:
+    pace = Pace()
+    speak(pace, start=0, seconds=10, now=0.0)
+    pace.receive(10 * SECOND, 15 * SECOND, 5 * SECOND, 15.0)  # what the network held back
+    assert not pace.is_late(15 * SECOND, 15.6)
+    speak(pace, start=15 * SECOND, seconds=120, now=15.0)
+    assert pace.is_late(135 * SECOND, 135.0 + LATE_S + 0.1)
+
+
+def speak(pace: Pace, *, start: int, seconds: int, now: float) -> None:
+    """Send packets of 0.1 s at the pace of real time, from `now` on."""
+    for i in range(10 * seconds):
+        at = start + i * SECOND // 10
+        pace.receive(at, at + SECOND // 10, SECOND // 10, now + 0.1 * (i + 1))
 
 
 def test_slow_turns_rush_live_sound_only() -> None:
