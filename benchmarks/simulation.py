@@ -81,7 +81,7 @@ async def play(
             now = max(now, arrival)
             session.receive_audio(samples[first : first + packet], now)
             await turn()
-        session.end(now)
+        session.end()
         await turn()
         while not session.is_finished:
             if hypothesis is None:

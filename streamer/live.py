@@ -7,29 +7,17 @@ channel, which decodes one window at a time, and it is the only place that reads
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from engine.api import (
-    SAMPLE_RATE,
-    Engine,
-    Hypothesis,
-    Samples,
-    Stream,
-    StreamLost,
-    StreamOptions,
-    Window,
-)
+from engine.api import SAMPLE_RATE, Engine, Samples, StreamLost
 from streamer.audio import AudioDecoder, AudioFormat
+from streamer.channel import Channel
 from streamer.events import Event
-from streamer.session import Session
 from streamer.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
@@ -37,7 +25,6 @@ logger = logging.getLogger(__name__)
 MAX_BACKLOG = 45 * SAMPLE_RATE  # sound ahead of transcription from which `feed` waits
 MAX_EVENTS = 256  # events not taken from which decoding waits
 MAX_LOSSES = 5  # streams lost in a row before the session gives up
-OVERTAKE_S = 0.1  # between two looks whether the window in flight holds up a more urgent one
 RETRY_S = 0.2  # before another stream is opened, times the losses in a row
 
 
@@ -54,7 +41,7 @@ class LiveSession:
         self._engine = engine
         self._format = audio_format
         self._decoder = AudioDecoder(audio_format)
-        self._channels = [_Channel(settings, i) for i in range(audio_format.channels)]
+        self._channels = [Channel(settings, i) for i in range(audio_format.channels)]
         self._tasks: list[asyncio.Task[None]] = []
         self._events: deque[Event] = deque()  # bounded by MAX_EVENTS and one window's
         self._changed = asyncio.Condition()  # events came or went, or decoding got further
@@ -71,7 +58,7 @@ class LiveSession:
         """
         try:
             for channel in self._channels:
-                await channel.stream(self._engine)
+                await channel.open_stream(self._engine)
         except BaseException:
             await self._close_streams()
             raise
@@ -140,15 +127,15 @@ class LiveSession:
     async def finalize(self, channel: int | None = None) -> None:
         """Close the open segment of one channel, or of all; its Final follows."""
         for each in self._channels if channel is None else [self._channels[channel]]:
-            each.session.finalize(time.monotonic())
-            each.wake.set()
+            each.session.finalize()
+            each.notify()
         await self._publish()
 
     async def forget(self) -> None:
         """Close the open segment of every channel, and keep the sound so far out of the next."""
         for each in self._channels:
-            each.session.forget(time.monotonic())
-            each.wake.set()
+            each.session.forget()
+            each.notify()
         await self._publish()
 
     def update(self, settings: SessionSettings) -> None:
@@ -166,8 +153,8 @@ class LiveSession:
                 await self._receive([channel], [samples], 0)
         self._is_ended = True
         for channel in self._channels:
-            channel.session.end(time.monotonic())
-            channel.wake.set()
+            channel.session.end()
+            channel.notify()
         await self._publish()
 
     async def events(self) -> AsyncIterator[Event]:
@@ -193,42 +180,45 @@ class LiveSession:
     def _is_over(self) -> bool:
         return self._failure is not None or not self._num_running
 
-    async def _receive(self, channels: list[_Channel], decoded: list[Samples], packet: int) -> None:
+    async def _receive(self, channels: list[Channel], decoded: list[Samples], packet: int) -> None:
         """Pass samples on, then wait until transcription is near enough."""
         for channel, samples in zip(channels, decoded, strict=True):
             channel.session.receive_audio(samples, time.monotonic(), packet)
-            channel.wake.set()
+            channel.notify()
         await self._publish()
-        async with self._changed:
-            await self._changed.wait_for(
-                lambda: (
-                    self._failure is not None
-                    or all(channel.session.backlog < MAX_BACKLOG for channel in channels)
-                )
-            )
+        if not self._has_room(channels):
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._has_room(channels))
         if self._failure is not None:
             raise self._failure
 
-    async def _publish(self) -> None:
-        async with self._changed:
-            for channel in self._channels:
-                self._events += channel.session.take_events()
-            self._changed.notify_all()
+    def _has_room(self, channels: list[Channel]) -> bool:
+        is_near = all(channel.session.backlog < MAX_BACKLOG for channel in channels)
+        return is_near or self._failure is not None
 
-    async def _run(self, channel: _Channel) -> None:
+    async def _publish(self, *, has_decoded: bool = False) -> None:
+        """Pass events on, and wake who waits for them or for a decode; most packets bring none."""
+        events = [event for channel in self._channels for event in channel.session.take_events()]
+        if events or has_decoded:
+            async with self._changed:
+                self._events += events
+                self._changed.notify_all()
+
+    async def _run(self, channel: Channel) -> None:
         try:
             await self._transcribe(channel)
         except Exception as error:
             # carried to whoever reads the events or feeds the sound
             self._failure = error
         self._num_running -= 1
-        await self._publish()
+        await self._publish(has_decoded=True)
 
-    async def _transcribe(self, channel: _Channel) -> None:
+    async def _transcribe(self, channel: Channel) -> None:
         session, num_lost = channel.session, 0
         while not session.is_finished:
-            async with self._changed:
-                await self._changed.wait_for(lambda: len(self._events) < MAX_EVENTS)
+            if len(self._events) >= MAX_EVENTS:
+                async with self._changed:
+                    await self._changed.wait_for(lambda: len(self._events) < MAX_EVENTS)
             channel.wake.clear()
             window = session.next_window(time.monotonic())
             await self._publish()
@@ -236,82 +226,21 @@ class LiveSession:
                 await channel.sleep()
                 continue
             try:
-                stream = await channel.stream(self._engine)
-                hypothesis = await self._decode(channel, stream, window)
+                hypothesis = await channel.decode(self._engine, window)
             except StreamLost:
                 num_lost += 1
                 logger.debug("channel %d: stream lost", channel.number)
                 await channel.close_stream()
-                session.window_failed(time.monotonic())
+                session.window_failed()
                 if num_lost > MAX_LOSSES:
                     raise
                 await asyncio.sleep(RETRY_S * num_lost)
                 continue
-            num_lost, channel.has_decoded = 0, True
+            num_lost = 0
             if hypothesis is not None:
                 session.receive_hypothesis(hypothesis, time.monotonic())
-                await self._publish()
-
-    async def _decode(self, channel: _Channel, stream: Stream, window: Window) -> Hypothesis | None:
-        """Decode a window; None where another one of its session overtook it."""
-        decoding = asyncio.ensure_future(stream.decode(window))
-        try:
-            while not (await asyncio.wait((decoding,), timeout=OVERTAKE_S))[0]:
-                if channel.session.overtake(time.monotonic()):
-                    return None
-            return decoding.result()
-        finally:
-            if not decoding.done():
-                decoding.cancel()
-                await asyncio.gather(decoding, return_exceptions=True)
+                await self._publish(has_decoded=True)
 
     async def _close_streams(self) -> None:
         for channel in self._channels:
             await channel.close_stream()
-
-
-class _Channel:
-    """What belongs to one channel: its logic, its engine stream, and its own packets' decoder."""
-
-    def __init__(self, settings: SessionSettings, number: int) -> None:
-        self.number = number
-        self.session = Session(settings, number)
-        self.wake = asyncio.Event()  # set when the session may have a window or an end
-        self._decoder: AudioDecoder | None = None  # of packets for this channel alone
-        self._stream: Stream | None = None
-        self._options: StreamOptions | None = None  # of the open stream
-        self.has_decoded = False  # the open stream has
-        self._exit = AsyncExitStack()
-
-    async def stream(self, engine: Engine) -> Stream:
-        """Return a stream for the session's next window, a new one where its options ask for it."""
-        options = self.session.stream_options
-        # until the session settles on a language, each window is to detect its own
-        is_stale = options != self._options or (options.language is None and self.has_decoded)
-        if self._stream is None or is_stale:
-            await self.close_stream()
-            self._stream = await self._exit.enter_async_context(engine.stream(options))
-            self._options, self.has_decoded = options, False
-        return self._stream
-
-    async def close_stream(self) -> None:
-        self._stream = None
-        await self._exit.aclose()
-
-    def mono_decoder(self, audio_format: AudioFormat) -> AudioDecoder:
-        """Return the decoder of packets that are for this channel alone."""
-        if self._decoder is None:
-            self._decoder = AudioDecoder(dataclasses.replace(audio_format, channels=1))
-        return self._decoder
-
-    def flush(self) -> list[Samples]:
-        """Return what the decoder of this channel's own packets still holds."""
-        return [] if self._decoder is None else self._decoder.flush()
-
-    async def sleep(self) -> None:
-        """Wait until there may be something to do."""
-        wake_at = self.session.wake_at
-        timeout_s = None if wake_at is None else max(0.0, wake_at - time.monotonic())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self.wake.wait()

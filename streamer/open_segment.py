@@ -8,9 +8,10 @@ from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
 from streamer.agreement import is_sentence_end, words_of
 from streamer.buffer import AudioBuffer
 from streamer.edge import best_edge, first_edge, quietest
+from streamer.events import Final, Partial
 from streamer.judgement import cut_loop, doubt, has_loop
-from streamer.settings import Endpointing, SessionSettings
-from streamer.transcript import PATIENCE, Transcript, join
+from streamer.settings import SessionSettings
+from streamer.transcript import PATIENCE, Transcript, fit, join
 
 CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
 CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more
@@ -33,14 +34,6 @@ class Heard:
     has_loop: bool  # words were left out, since they went round in circles
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The text of a Partial."""
-
-    settled: str = ""
-    volatile: str = ""
-
-
 class OpenSegment:
     """What is known of the open segment."""
 
@@ -50,7 +43,7 @@ class OpenSegment:
         self.transcript = Transcript(start, PATIENCE[settings.delay])
         self.window_start = start  # of its next window
         self.heard: Heard | None = None  # the newest marked window's
-        self._shown = Shown()
+        self._shown = ("", "")  # settled and volatile text, as it was told last
 
     @property
     def start(self) -> int:
@@ -142,8 +135,7 @@ class OpenSegment:
         return end - self.window_start >= SLIDE_FORCED or self._is_too_long(end)
 
     def _is_too_long(self, end: int) -> bool:
-        is_manual = self.settings.endpointing is Endpointing.MANUAL
-        return end - self.start >= self.settings.max_segment and not is_manual
+        return end - self.start >= self.settings.max_segment and not self.settings.is_manual
 
     def slide(self, end: int, buffer: AudioBuffer, context: int) -> None:
         """Move the window's start past settled text, if the window that ended here was long.
@@ -182,7 +174,7 @@ class OpenSegment:
         """
         settled = self.transcript.settled
         is_late = end - self.start >= CUT_EARLY * self.settings.max_segment
-        if not settled or self.settings.endpointing is Endpointing.MANUAL or not is_late:
+        if not settled or self.settings.is_manual or not is_late:
             return None
         if not (is_sentence_end(settled[-1]) or self._is_too_long(end)):
             return None
@@ -196,12 +188,44 @@ class OpenSegment:
         rest.heard = self.heard
         return rest
 
-    def show(self) -> Shown | None:
-        """Return the text to show now, or None if it is what was shown last."""
+    def partial(
+        self, hypothesis: Hypothesis, channel: int, language: str, lag: int
+    ) -> Partial | None:
+        """Tell what to show now; None if it is what was shown last."""
         settled = join(self.transcript.settled)
         whole = join([*self.transcript.settled, *self.transcript.steady])
-        shown = Shown(settled, whole[len(settled) :])
+        shown = (settled, whole[len(settled) :])
         if shown == self._shown:
             return None
         self._shown = shown
-        return shown
+        return Partial(
+            channel=channel,
+            segment=self.number,
+            settled=shown[0],
+            volatile=shown[1],
+            start=self.start,
+            end=hypothesis.end,
+            language=language,
+            lag=lag,
+        )
+
+    def final(self, end: int, channel: int, language: str, lag: int, *, is_endpoint: bool) -> Final:
+        """Tell all that was settled, at the segment's end."""
+        words = fit(self.transcript.settled, self.start, end)
+        heard = self.heard
+        hypothesis = heard.hypothesis if heard else None
+        return Final(
+            channel=channel,
+            segment=self.number,
+            text=join(words),
+            start=self.start,
+            end=end,
+            language=language,
+            language_probability=hypothesis.language_probability if hypothesis else 0.0,
+            words=words if self.settings.word_times else (),
+            avg_logprob=hypothesis.avg_logprob if hypothesis else 0.0,
+            no_speech_probability=hypothesis.no_speech_probability if hypothesis else 1.0,
+            is_endpoint=is_endpoint,
+            reason=None if words else (heard.reason if heard else None) or "no_speech",
+            lag=lag,
+        )

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from engine.api import SAMPLE_RATE
-from streamer.settings import Endpointing, SessionSettings
+from streamer.settings import SessionSettings
 from streamer.speech import FRAME
 
 ONSET_FRAMES = 5  # speech has begun when ONSET_VOICED of these are voiced
@@ -62,6 +62,11 @@ class Closed:
 Mark = Opened | Checkpoint | Rested | Resumed | Closed
 
 
+def may_be_last(mark: Mark) -> bool:
+    """Tell whether the window that ends here is the segment's last if nobody speaks on."""
+    return isinstance(mark, Rested | Closed) or (isinstance(mark, Checkpoint) and mark.is_pause)
+
+
 class Segmenter:
     """Turns verdicts on frames into marks, for one channel."""
 
@@ -95,8 +100,7 @@ class Segmenter:
         Args:
             end: of all sound so far; up to a frame beyond the last verdict.
         """
-        is_manual = self.settings.endpointing is Endpointing.MANUAL
-        if not self.is_open and not is_manual:
+        if not self.is_open and not self.settings.is_manual:
             self._recent.clear()
             return []
         # without speech too, a manual segment has a Final: the client waits for it
@@ -144,10 +148,7 @@ class Segmenter:
         return []
 
     def _has_ended(self) -> bool:
-        return (
-            self.settings.endpointing is Endpointing.SPEECH
-            and self._end - self._voiced_end >= self.settings.silence
-        )
+        return not self.settings.is_manual and self._end - self._voiced_end >= self.settings.silence
 
     def _close(self, end: int) -> Closed:
         has_speech = self.is_open

@@ -13,13 +13,21 @@ from collections import deque
 
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
 from streamer.buffer import AudioBuffer
-from streamer.events import Event, Final, Partial, SpeechEnded, SpeechStarted
+from streamer.events import Event, SpeechEnded, SpeechStarted
 from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment
 from streamer.pace import Pace
-from streamer.segment import Checkpoint, Closed, Mark, Opened, Rested, Resumed, Segmenter
-from streamer.settings import Endpointing, SessionSettings
+from streamer.segment import (
+    Checkpoint,
+    Closed,
+    Mark,
+    Opened,
+    Rested,
+    Resumed,
+    Segmenter,
+    may_be_last,
+)
+from streamer.settings import SessionSettings
 from streamer.speech import FRAME, SpeechDetector
-from streamer.transcript import fit, join
 from streamer.vote import LanguageVote
 
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
@@ -43,7 +51,7 @@ class Session:
         self._num_closed = 0  # segments
         self._segment: OpenSegment | None = None  # the open one
         self._last: OpenSegment | None = None  # closed a moment ago: context for the next
-        self._forgotten = -1  # sound and words up to here are no context
+        self._context_floor = -1  # sound and words up to here are no context
         self._decoded_end = 0  # of the newest window decoded
         self._in_flight: Mark | Window | None = None  # what is being decoded: a mark or a refresh
         self._vote = LanguageVote()
@@ -100,7 +108,7 @@ class Session:
     @property
     def wake_at(self) -> float | None:
         """When to call `next_window` even if nothing has arrived; None for never."""
-        if self._is_ended or not self._segmenter.is_open or self._is_manual:
+        if self._is_ended or not self._segmenter.is_open or self._settings.is_manual:
             return None
         return self._pace.stops_at
 
@@ -129,18 +137,18 @@ class Session:
             self._marks += self._segmenter.accept(is_speech)
         self._advance()
 
-    def finalize(self, now: float) -> None:
+    def finalize(self) -> None:
         """Close the open segment here; its Final follows."""
         self._marks += self._segmenter.close(self._buffer.end)
         self._advance()
 
-    def forget(self, now: float) -> None:
+    def forget(self) -> None:
         """Close the open segment, and keep the sound so far out of the next one."""
-        self.finalize(now)
-        self._forgotten = self._buffer.end
+        self.finalize()
+        self._context_floor = self._buffer.end
         self._segmenter.forget(self._buffer.end)
 
-    def end(self, now: float) -> None:
+    def end(self) -> None:
         """No more sound comes. May be called again."""
         if not self._is_ended:
             self._is_ended = True
@@ -148,7 +156,10 @@ class Session:
             self._advance()
 
     def update(self, settings: SessionSettings) -> None:
-        """Use these settings from the next segment on; its end and pre-roll from now on."""
+        """Use these settings from the next segment on.
+
+        The pause that ends a segment and the pre-roll hold from now on.
+        """
         self._next_settings = settings
         self._segmenter.settings = settings
         if self._segment is None:
@@ -171,43 +182,50 @@ class Session:
         assert isinstance(mark, Checkpoint | Rested | Closed), mark
         self._in_flight = mark
         self._pace.ask(now)
-        is_last = not isinstance(mark, Checkpoint) or mark.is_pause
-        return self._window(self._segment, mark.end, is_final=is_last)
+        return self._window(self._segment, mark.end, is_final=may_be_last(mark))
 
-    def window_failed(self, now: float) -> None:
+    def window_failed(self) -> None:
         """Forget the window in flight: its stream was lost. The next one covers its sound."""
         self._in_flight = None
 
-    def overtake(self, now: float) -> bool:
-        """Give up the window in flight where it holds up a text that is to be final.
+    @property
+    def overtake_at(self) -> float | None:
+        """When `overtake` would give up the window in flight; None: as things are, never.
 
-        Under load a window waits for its turn. Who stopped to speak must not wait for two turns.
+        Under load a window waits for its turn. Who stopped to speak must not wait for two turns:
+        a refresh, or a checkpoint that is late, makes way for a text that may be final.
+        """
+        waiting = next((mark for mark in self._marks if may_be_last(mark)), None)
+        if waiting is None or self._segment is None:
+            return None
+        assert isinstance(waiting, Checkpoint | Rested | Closed), waiting
+        urgent_at = self._pace.due_at(waiting.end) + URGENT_S
+        flying = self._in_flight
+        if isinstance(flying, Window):
+            return urgent_at
+        if isinstance(flying, Checkpoint) and self._may_skip(flying):
+            return max(urgent_at, self._pace.late_at(flying.end))
+        return None
+
+    def overtake(self, now: float) -> bool:
+        """Give up the window in flight if it holds up a text that is to be final.
 
         Returns:
             Whether it is given up; its hypothesis is not wanted any more.
         """
-        flying, segment = self._in_flight, self._segment
-        if segment is None or not self._is_passing(flying, now) or not self._is_urgent(now):
+        at = self.overtake_at
+        if at is None or now < at:
             return False
         self._in_flight = None
-        while self._is_passing(self._marks[0], now):
+        while isinstance(mark := self._marks[0], Checkpoint) and self._may_skip(mark):
+            if not self._pace.is_late(mark.end, now):
+                break
             self._marks.popleft()
         return True
 
-    def _is_passing(self, task: Mark | Window | None, now: float) -> bool:
-        """Tell whether a window may be left out: a refresh, or a checkpoint that is late."""
-        if not isinstance(task, Checkpoint):
-            return isinstance(task, Window)
-        must_slide = self._segment is not None and self._segment.must_slide(task.end)
-        return not task.is_pause and not must_slide and self._pace.is_late(task.end, now)
-
-    def _is_urgent(self, now: float) -> bool:
-        for mark in self._marks:
-            if isinstance(mark, Rested | Closed) or (
-                isinstance(mark, Checkpoint) and mark.is_pause
-            ):
-                return now - self._pace.due_at(mark.end) > URGENT_S
-        return False
+    def _may_skip(self, mark: Checkpoint) -> bool:
+        must_slide = self._segment is not None and self._segment.must_slide(mark.end)
+        return self._pace.is_live and not mark.is_pause and not must_slide
 
     def receive_hypothesis(self, hypothesis: Hypothesis, now: float) -> None:
         """Take the text of the window in flight."""
@@ -268,9 +286,9 @@ class Session:
                     self._last, self._segment = segment, None
             self._marks.popleft()
         if self._segment is None and not self._marks:
-            self._forget()
+            self._drop_old_sound()
 
-    def _forget(self) -> None:
+    def _drop_old_sound(self) -> None:
         """Drop what the next segment will not need, while none is open."""
         keep = self._buffer.end - self._segmenter.settings.pre_roll - LOOKBACK
         if self._last is not None and keep - self._last.end > CONTEXT_GAP:
@@ -284,7 +302,7 @@ class Session:
         self._settings = self._next_settings
         self._decoded_end = max(self._decoded_end, start)
         segment = OpenSegment(self._num_closed, start, self._settings)
-        is_context = self._last is not None and self._last.end > self._forgotten
+        is_context = self._last is not None and self._last.end > self._context_floor
         if is_context and before.stream_options == self._settings.stream_options:
             assert self._last is not None
             segment.follow(self._last, self._buffer, 0 if self._pace.is_rushed else CONTEXT)
@@ -295,27 +313,10 @@ class Session:
         self._events.append(SpeechStarted(self._channel, segment.number, segment.start, lag))
 
     def _finish(self, segment: OpenSegment, end: int, *, is_endpoint: bool) -> None:
-        words = fit(segment.transcript.settled, segment.start, end)
-        heard = segment.heard
-        hypothesis = heard.hypothesis if heard else None
-        reason = None if words else (heard.reason if heard else None) or "no_speech"
-        self._events.append(
-            Final(
-                channel=self._channel,
-                segment=segment.number,
-                text=join(words),
-                start=segment.start,
-                end=end,
-                language=self._language_of(hypothesis),
-                language_probability=hypothesis.language_probability if hypothesis else 0.0,
-                words=words if self._settings.word_times else (),
-                avg_logprob=hypothesis.avg_logprob if hypothesis else 0.0,
-                no_speech_probability=hypothesis.no_speech_probability if hypothesis else 1.0,
-                is_endpoint=is_endpoint,
-                reason=reason,
-                lag=self._buffer.end - end,
-            )
-        )
+        language = self._language_of(segment.heard.hypothesis if segment.heard else None)
+        lag = self._buffer.end - end
+        final = segment.final(end, self._channel, language, lag, is_endpoint=is_endpoint)
+        self._events.append(final)
         self._num_closed += 1
 
     # --- windows ---------------------------------------------------------------------------------
@@ -328,7 +329,7 @@ class Session:
             audio=self._buffer.read(start, end),
             prompt=self._settings.prompt,
             is_final=is_final,
-            word_times=True,
+            word_times=True,  # text settles, slides and joins by the times of words
             deadline=self._pace.due_at(end),
         )
 
@@ -359,24 +360,14 @@ class Session:
     # --- text ------------------------------------------------------------------------------------
 
     def _show(self, segment: OpenSegment, hypothesis: Hypothesis) -> None:
-        """Emit a Partial if it would say something new."""
+        """Tell what is shown now, if that is anything new."""
         is_guess = self.stream_options.language is None
         if not self._settings.partials or (is_guess and hypothesis.language_probability < 0.5):
             return
-        if (shown := segment.show()) is None:
-            return
-        self._events.append(
-            Partial(
-                channel=self._channel,
-                segment=segment.number,
-                settled=shown.settled,
-                volatile=shown.volatile,
-                start=segment.start,
-                end=hypothesis.end,
-                language=self._language_of(hypothesis),
-                lag=self._buffer.end - hypothesis.end,
-            )
-        )
+        language, lag = self._language_of(hypothesis), self._buffer.end - hypothesis.end
+        partial = segment.partial(hypothesis, self._channel, language, lag)
+        if partial is not None:
+            self._events.append(partial)
 
     def _language_of(self, hypothesis: Hypothesis | None) -> str:
         known = self._settings.language or self._vote.language
@@ -390,7 +381,3 @@ class Session:
         if self._settings.language is None and segment.heard is not None and segment.heard.words:
             length = hypothesis.end - hypothesis.start
             self._vote.count(hypothesis.language, hypothesis.language_probability, length)
-
-    @property
-    def _is_manual(self) -> bool:
-        return self._settings.endpointing is Endpointing.MANUAL

@@ -56,6 +56,11 @@ class SessionSettings:
             raise ValueError(f"expected temperature from 0 to 1, got {self.temperature}")
 
     @property
+    def is_manual(self) -> bool:
+        """The client decides where segments end."""
+        return self.endpointing is Endpointing.MANUAL
+
+    @property
     def silence(self) -> int:
         return self.silence_ms * SAMPLE_RATE // 1000
 

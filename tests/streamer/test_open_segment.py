@@ -7,7 +7,7 @@ from test_agreement import said
 
 from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
 from streamer.buffer import AudioBuffer
-from streamer.open_segment import CONTEXT, CONTEXT_GAP, SOFT, OpenSegment, Shown
+from streamer.open_segment import CONTEXT, CONTEXT_GAP, SOFT, OpenSegment
 from streamer.settings import Endpointing, SessionSettings
 
 
@@ -102,5 +102,11 @@ def test_a_manual_segment_is_never_cut() -> None:
 
 def test_what_was_shown_is_not_shown_again() -> None:
     segment = heard("One two.")
-    assert segment.show() == Shown("One two.", "")
-    assert segment.show() is None
+    assert segment.heard is not None
+    hypothesis = segment.heard.hypothesis
+    partial = segment.partial(hypothesis, channel=1, language="en", lag=5)
+    assert partial is not None
+    assert (partial.settled, partial.volatile) == ("One two.", "")
+    assert (partial.channel, partial.language, partial.lag) == (1, "en", 5)
+    assert (partial.start, partial.end) == (segment.start, hypothesis.end)
+    assert segment.partial(hypothesis, channel=1, language="en", lag=9) is None

@@ -57,7 +57,7 @@ class Player:
             self.feed(packet, began + position / SAMPLE_RATE if is_live else None)
 
     def end(self) -> list[Event]:
-        self.session.end(self.now)
+        self.session.end()
         self._turn()
         while not self.session.is_finished:
             assert self._window is not None, "nothing to wait for"
@@ -245,7 +245,7 @@ def test_one_window_is_in_flight_at_a_time() -> None:
     session.receive_audio(TALK.samples[: 3 * SAMPLE_RATE], 3.0)
     assert session.next_window(3.0) is not None
     session.receive_audio(TALK.samples[3 * SAMPLE_RATE : 6 * SAMPLE_RATE], 6.0)
-    session.finalize(6.0)
+    session.finalize()
     assert session.next_window(6.0) is None
 
 
@@ -253,7 +253,7 @@ def test_a_failed_window_is_decoded_again() -> None:
     session = Session(SessionSettings())
     session.receive_audio(TALK.samples[: 3 * SAMPLE_RATE], 3.0)
     window = session.next_window(3.0)
-    session.window_failed(3.1)
+    session.window_failed()
     again = session.next_window(3.2)
     assert window is not None and again is not None
     assert (window.start, window.end) == (again.start, again.end)
@@ -297,8 +297,8 @@ def test_finalize_closes_here_and_goes_on() -> None:
     player = Player(Recogniser(TALK.words), SessionSettings())
     middle = TALK.words[2].end + 200
     player.play(TALK.samples[:middle], [1600])
-    player.session.finalize(player.now)
-    player.session.finalize(player.now)
+    player.session.finalize()
+    player.session.finalize()
     player.play(TALK.samples[middle:], [1600])
     player.end()
     check(player.events)
@@ -312,7 +312,7 @@ def test_finalize_without_speech_says_nothing() -> None:
     recogniser = Recogniser(talk.words, invent=" Thank you.")
     player = Player(recogniser, SessionSettings())
     player.play(talk.samples, [1600])
-    player.session.finalize(player.now)
+    player.session.finalize()
     player.end()
     assert player.text == talk.text
     assert len(player.finals) == 1
@@ -323,11 +323,11 @@ def test_a_manual_segment_is_all_between_two_finalizes() -> None:
     player = Player(Recogniser(talk.words), SessionSettings(endpointing=Endpointing.MANUAL))
     player.play(talk.samples, [1600])
     assert player.finals == []
-    player.session.finalize(player.now)
+    player.session.finalize()
     player.wait(player.now + 1.0)
     assert [final.text for final in player.finals] == [talk.text]
     player.feed(np.zeros(8000, np.float32))
-    player.session.finalize(player.now)
+    player.session.finalize()
     player.end()
     empty = player.finals[1]
     assert (empty.text, empty.reason) == ("", "no_speech")
@@ -378,7 +378,7 @@ def test_an_update_counts_from_the_next_segment_on() -> None:
     player.play(TALK.samples[:middle], [1600])
     player.session.update(SessionSettings(language="de", prompt="Hallo."))
     assert player.session.stream_options.language == "en"
-    player.session.finalize(player.now)
+    player.session.finalize()
     player.play(TALK.samples[middle:], [1600])
     player.end()
     assert {w.prompt for w in player.recogniser.windows} == {"", "Hallo."}
@@ -422,7 +422,7 @@ def test_forgotten_sound_is_in_no_later_window() -> None:
     player = Player(Recogniser(talk.words), SessionSettings())
     middle = (talk.words[3].start + talk.words[3].end) // 2
     player.play(talk.samples[:middle], [1600])
-    player.session.forget(player.now)
+    player.session.forget()
     player.play(talk.samples[middle:], [1600])
     events = player.end()
     first, *rest = [event for event in events if isinstance(event, Final)]
@@ -430,3 +430,22 @@ def test_forgotten_sound_is_in_no_later_window() -> None:
     later = [window for window in player.recogniser.windows if window.end > middle + SAMPLE_RATE]
     assert later and all(window.start >= middle for window in later)
     assert "w2" not in " ".join(final.text for final in rest)
+
+
+def test_a_refresh_makes_way_for_a_text_that_may_be_final() -> None:
+    session = Session(SessionSettings())
+    talk = timeline([6], [1.0])
+    flying = False
+    for position in range(0, len(talk.samples), 1600):
+        now = (position + 1600) / SAMPLE_RATE
+        session.receive_audio(talk.samples[position : position + 1600], now)
+        # the first window never comes back
+        flying = flying or session.next_window(now) is not None
+    at = session.overtake_at
+    assert flying and at is not None
+    assert not session.overtake(at - 0.01)
+    assert session.next_window(at - 0.01) is None
+    assert session.overtake(at)
+    window = session.next_window(at)
+    assert window is not None and window.is_final
+    assert session.overtake_at is None  # it is what all wait for
