@@ -134,15 +134,18 @@ def pcm16(samples: Samples) -> bytes:
     return (samples * 32767).astype("<i2").tobytes()
 
 
-def silent_wav(sample_rate: int) -> bytes:
-    """Write a WAV file of a second of silence, mono, 16 bits."""
+def wav(*channels: Samples, rate: int = S) -> bytes:
+    """Write a WAV file of 16 bits."""
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(sample_rate)
-        writer.writeframes(bytes(2 * sample_rate))
+        writer.setparams((len(channels), 2, rate, 0, "NONE", ""))
+        writer.writeframes(pcm16(np.stack(channels, axis=1).reshape(-1)))
     return file.getvalue()
+
+
+def silent_wav(rate: int) -> bytes:
+    """Write a WAV file of a second of silence."""
+    return wav(np.zeros(rate, np.float32), rate=rate)
 
 
 @dataclass(frozen=True, slots=True)

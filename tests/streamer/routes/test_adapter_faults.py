@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import time
-import wave
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 import websockets
-from running_service import Running, babble, pcm16, quiet, running
+from running_service import Running, babble, pcm16, quiet, running, wav
 
 from engine.api import Samples
 
@@ -60,17 +59,6 @@ def segments_of(messages: list[Any]) -> str:
 
 def cut(data: bytes, size: int) -> list[bytes]:
     return [data[first : first + size] for first in range(0, len(data), size)]
-
-
-def wav(samples: Samples, *, chunk_before_data: bytes = b"") -> bytes:
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(pcm16(samples))
-    data = buffer.getvalue()
-    return data[:36] + chunk_before_data + data[36:]
 
 
 def packed(samples: Samples, container: str, codec: str, rate: int = 48_000) -> bytes:
@@ -137,7 +125,8 @@ async def test_a_webm_recording_is_not_delayed_by_its_length(service: Running) -
 async def test_a_wav_file_sent_as_raw_samples_loses_its_header(
     service: Running, extra: bytes
 ) -> None:
-    data = wav(TALK, chunk_before_data=extra)
+    plain = wav(TALK)
+    data = plain[:36] + extra + plain[36:]  # in front of the data chunk
     messages = await deepgram(service, cut(data, 4096), "encoding=linear16&sample_rate=16000")
     assert text_of(messages) == SAID
     assert messages[-1]["duration"] == pytest.approx(6.5, abs=0.01)

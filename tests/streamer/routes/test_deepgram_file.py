@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import wave
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from running_service import Running, babble, pcm16, quiet, running
+from running_service import Running, babble, pcm16, quiet, running, wav
 
-from engine.api import Samples
 from streamer.config import ServerConfig
 
 deepgram = pytest.importorskip("deepgram")
@@ -43,16 +40,6 @@ async def media(service: Running) -> AsyncIterator[Any]:
             api_key="any", environment=environment, httpx_client=http
         )
         yield client.listen.v1.media
-
-
-def wav(*channels: Samples) -> bytes:
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setnchannels(len(channels))
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(pcm16(np.stack(channels, axis=1).reshape(-1)))
-    return buffer.getvalue()
 
 
 async def test_the_sdk_gets_text_words_and_the_summary(media: Any) -> None:

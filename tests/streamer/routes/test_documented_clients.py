@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import websockets
 from documented_example import example_of, run_python
-from running_service import Running, babble, pcm16, quiet, running
+from running_service import Running, babble, quiet, running, wav
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
 
@@ -26,11 +25,7 @@ async def service() -> AsyncIterator[Running]:
 async def test_deepgram(service: Running, tmp_path: Path) -> None:
     pytest.importorskip("deepgram")
     path = tmp_path / "talk.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(pcm16(TALK))
+    path.write_bytes(wav(TALK))
     out = await run_python(
         example_of("deepgram.md"), f"{service.host}:{service.port}", str(path), timeout_s=60
     )

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import time
-import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ import pytest
 import soxr
 import websockets
 from documented_example import example_of, run_python
-from running_service import Running, babble, pcm16, quiet, running, silent_wav
+from running_service import Running, babble, pcm16, quiet, running, silent_wav, wav
 
+from clients.telephone import encode_mulaw
 from streamer.config import ServerConfig
 
 openai = pytest.importorskip("openai")
@@ -32,14 +32,8 @@ def pcm24(samples: np.ndarray) -> bytes:
     return pcm16(soxr.resample(samples, 16_000, 24_000))
 
 
-def mulaw(samples: np.ndarray) -> bytes:
-    """Encode as G.711 does (ITU-T G.711), at 8 kHz."""
-    values = (soxr.resample(samples, 16_000, 8_000) * 32767).astype(np.int32)
-    sign = np.where(values < 0, 0x80, 0)
-    magnitude = np.minimum(np.abs(values), 32635) + 132
-    exponent = np.floor(np.log2(magnitude)).astype(np.int32) - 7
-    mantissa = (magnitude >> (exponent + 3)) & 15
-    return bytes((~(sign | (exponent << 4) | mantissa)).astype(np.uint8))
+def mulaw_8k(samples: np.ndarray) -> bytes:
+    return encode_mulaw(soxr.resample(samples, 16_000, 8_000))
 
 
 @pytest.fixture
@@ -160,7 +154,7 @@ async def test_telephone_formats_and_logprobs(service: Running) -> None:
         session = config(format={"type": "audio/pcmu"})
         session["include"] = ["item.input_audio_transcription.logprobs"]
         await connection.session.update(session=session)
-        await send_audio(connection, mulaw(TALK), chunk=160)
+        await send_audio(connection, mulaw_8k(TALK), chunk=160)
         events = await receive_until(connection, f"{TRANSCRIPTION}.completed", 2)
     completed = [e for e in events if e.type == f"{TRANSCRIPTION}.completed"]
     assert [e.transcript for e in completed] == [FIRST, SECOND]
@@ -175,7 +169,7 @@ async def test_the_format_and_the_turns_can_change_within_a_connection(service: 
             session=config(format={"type": "audio/pcmu"}, turn_detection=None)
         )
         await receive_until(connection, "session.updated")
-        await send_audio(connection, mulaw(TALK[: 16_000 * 4]), chunk=160)
+        await send_audio(connection, mulaw_8k(TALK[: 16_000 * 4]), chunk=160)
         await connection.session.update(
             session=config(turn_detection={"type": "semantic_vad", "eagerness": "high"})
         )
@@ -183,7 +177,7 @@ async def test_the_format_and_the_turns_can_change_within_a_connection(service: 
         events = await receive_until(connection, "session.updated")
         (completed,) = (e for e in events if e.type == f"{TRANSCRIPTION}.completed")
         assert completed.transcript == FIRST
-        await send_audio(connection, mulaw(TALK[: 16_000 * 5]), chunk=160)
+        await send_audio(connection, mulaw_8k(TALK[: 16_000 * 5]), chunk=160)
         events = await receive_until(connection, f"{TRANSCRIPTION}.completed")
     assert events[-1].transcript == FIRST
     # times go on from the sound before: 5 s and 4 s
@@ -357,7 +351,7 @@ async def test_the_beta_dialect(service: Running) -> None:
         assert updated["type"] == "transcription_session.updated"
         assert updated["session"]["input_audio_format"] == "g711_ulaw"
         assert updated["session"]["input_audio_transcription"]["language"] == "en"
-        data = mulaw(TALK[: 16_000 * 5])
+        data = mulaw_8k(TALK[: 16_000 * 5])
         for at in range(0, len(data), 800):
             audio = base64.b64encode(data[at : at + 800]).decode()
             await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
@@ -455,11 +449,7 @@ async def test_the_beta_way_to_a_secret(service: Running) -> None:
 
 async def test_the_documented_client(service: Running, tmp_path: Path) -> None:
     path = tmp_path / "talk.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(24_000)
-        file.writeframes(pcm24(TALK))
+    path.write_bytes(wav(soxr.resample(TALK, 16_000, 24_000), rate=24_000))
     host = f"{service.host}:{service.port}"
     out = await run_python(example_of("openai.md"), host, str(path))
     assert out.splitlines() == [f"file: {FIRST} {SECOND}", f"live: {FIRST} {SECOND}"]

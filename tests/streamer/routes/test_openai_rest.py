@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import socket
-import wave
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import websockets
-from running_service import CountingEngine, Running, babble, pcm16, quiet, running
+from running_service import CountingEngine, Running, babble, pcm16, quiet, running, wav
 
 from engine.api import Task
 from streamer.config import ServerConfig
@@ -26,16 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2), quiet(2.0)])
 TEXT = "w2 w3 w4 w5 w10 w11 w12"
-
-
-def wav(samples: np.ndarray, rate: int = 16_000) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(rate)
-        writer.writeframes(pcm16(samples))
-    return file.getvalue()
 
 
 @pytest.fixture

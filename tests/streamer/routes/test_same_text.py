@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import re
-import wave
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ import soundfile
 import soxr
 import websockets
 from documented_example import example_of, run_python
-from running_service import Running, pcm16, running
+from running_service import Running, pcm16, running, wav
 from test_whisperlive import client_path  # noqa: F401  (a fixture)
 
 from clients import call, telephone
-from engine.api import Engine, Samples
+from engine.api import Engine
 from streamer.config import ServerConfig
 from streamer.wyoming.server import serve as serve_wyoming
 
@@ -97,15 +96,6 @@ async def by_posts(service: Running, path: str) -> tuple[str, str]:
     return alternative["transcript"], second.json()["text"]
 
 
-def write_wav(path: Path, samples: Samples) -> str:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(pcm16(samples))
-    return str(path)
-
-
 @pytest.mark.timeout(400)
 async def test_one_clip_has_one_text(
     service: Running,
@@ -118,7 +108,8 @@ async def test_one_clip_has_one_text(
 
     clip = next(recording for recording in recordings if recording.path.name == "jfk.wav")
     samples = clip.read()
-    audio, path = pcm16(samples), write_wav(tmp_path / "clip.wav", samples)
+    audio, path = pcm16(samples), str(tmp_path / "clip.wav")
+    Path(path).write_bytes(wav(samples))
     address = (service.host, str(service.port))
 
     expected = await by_stream(service, audio, "encoding=pcm_s16le&sample_rate=16000")

@@ -16,6 +16,7 @@ import soxr
 import websockets
 from running_service import Running, pcm16, running
 
+from clients.telephone import encode_mulaw
 from engine.api import Engine, Samples
 
 pytestmark = pytest.mark.model
@@ -167,7 +168,7 @@ async def test_four_clients_at_once_get_their_own_words_in_any_encoding(
             encoding="pcm_f32le",
             sample_rate=48_000,
         ),
-        _stream(service, _mulaw(at(jfk, 8_000)), encoding="mulaw", sample_rate=8_000),
+        _stream(service, encode_mulaw(at(jfk, 8_000)), encoding="mulaw", sample_rate=8_000),
         _stream(service, pcm16(stereo.reshape(-1)), sample_rate=44_100, channels=2),
         _stream(service, pcm16(printing), chunk=777),
     )
@@ -177,15 +178,6 @@ async def test_four_clients_at_once_get_their_own_words_in_any_encoding(
     assert "country" in _text(mulaw) and "printing" not in _text(mulaw)
     assert "country" in _text(both, 0) and "country" not in _text(both, 1)
     assert "printing" in _text(both, 1) and "printing" not in _text(both, 0)
-
-
-def _mulaw(samples: np.ndarray) -> bytes:
-    """ITU-T G.711, by its formula."""
-    value = np.clip(np.abs(samples) * 32768, 0, 32635).astype(np.int32) + 132
-    exponent = np.floor(np.log2(value)).astype(np.int32) - 7
-    mantissa = (value >> (exponent + 3)) & 15
-    code = np.where(samples < 0, 128, 0) | (exponent << 4) | mantissa
-    return (~code.astype(np.uint8)).tobytes()
 
 
 async def test_a_wav_file_sent_as_it_is_has_its_header_skipped(

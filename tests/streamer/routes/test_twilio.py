@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import websockets
 from running_service import CELL, Running, babble, quiet, running, silent_wav
 
-from engine.api import Samples
+from clients.telephone import encode_mulaw
 from streamer.config import ServerConfig
 
 
@@ -23,16 +22,6 @@ from streamer.config import ServerConfig
 async def service() -> AsyncIterator[Running]:
     async with running() as service:
         yield service
-
-
-def mulaw(samples: Samples) -> bytes:
-    """Encode every second sample: 8 kHz mu-law, by ITU-T G.711."""
-    pcm = np.clip(samples[::2] * 32635, -32635, 32635).astype(np.int32)
-    magnitude = np.abs(pcm) + 132
-    exponent = np.floor(np.log2(magnitude)).astype(np.int32) - 7
-    mantissa = (magnitude >> (exponent + 3)) & 15
-    code: npt.NDArray[np.uint8] = ~(((pcm < 0) << 7) | (exponent << 4) | mantissa).astype(np.uint8)
-    return code.tobytes()
 
 
 def start(call: str = "CA1", **parameters: str) -> str:
@@ -76,8 +65,8 @@ def media(track: str, audio: bytes) -> list[str]:
     ]
 
 
-INBOUND = mulaw(np.concatenate([babble(2.0), quiet(4.0)]))
-OUTBOUND = mulaw(np.concatenate([quiet(2.5), babble(2.0, seed=3), quiet(1.5)]))
+INBOUND = encode_mulaw(np.concatenate([babble(2.0), quiet(4.0)])[::2])
+OUTBOUND = encode_mulaw(np.concatenate([quiet(2.5), babble(2.0, seed=3), quiet(1.5)])[::2])
 FRAMES = [
     frame
     for pair in zip(media("inbound", INBOUND), media("outbound", OUTBOUND), strict=True)

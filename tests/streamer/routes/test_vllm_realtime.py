@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import websockets
 from documented_example import example_of, run_python
-from running_service import Running, babble, pcm16, quiet, running, silent_wav
+from running_service import Running, babble, pcm16, quiet, running, silent_wav, wav
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2), quiet(2.0)])
 TEXT = "w2 w3 w4 w5 w10 w11 w12"
@@ -114,11 +113,7 @@ async def test_a_transcription_of_nothing_is_done(client: Client) -> None:
 
 async def test_the_documented_client(service: Running, tmp_path: Path) -> None:
     path = tmp_path / "talk.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(pcm16(TALK))
+    path.write_bytes(wav(TALK))
     host = f"{service.host}:{service.port}"
     out = await run_python(example_of("vllm-realtime.md"), host, str(path), "counting")
     assert out == TEXT + "\n"

@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ import numpy as np
 import pytest
 import websockets
 from documented_example import example_of, run_python
-from running_service import Running, babble, pcm16, quiet, running
+from running_service import Running, babble, pcm16, quiet, running, wav
 
-from engine.api import Samples
 from streamer.config import ServerConfig
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
@@ -62,15 +60,8 @@ def client_path(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def talk(tmp_path: Path) -> str:
-    return write_wav(tmp_path / "talk.wav", TALK)
-
-
-def write_wav(path: Path, samples: Samples) -> str:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(pcm16(samples))
+    path = tmp_path / "talk.wav"
+    path.write_bytes(wav(TALK))
     return str(path)
 
 

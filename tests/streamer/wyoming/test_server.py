@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "routes"))
 
 from documented_example import example_of, run_python
-from running_service import CountingEngine, babble, pcm16, quiet, silent_wav
+from running_service import CountingEngine, babble, pcm16, quiet, silent_wav, wav
 
 from streamer.config import ServerConfig
 from streamer.wyoming.server import serve
@@ -182,11 +181,7 @@ async def test_a_client_that_vanishes_leaves_nothing_behind(address: tuple[str, 
 
 async def test_the_documented_client_works(address: tuple[str, int], tmp_path: Path) -> None:
     path = tmp_path / "talk.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(pcm16(TALK))
+    path.write_bytes(wav(TALK))
     host, port = address
     out = await run_python(example_of("wyoming.md"), host, str(port), str(path))
     assert out.strip() == SAID
