@@ -24,6 +24,7 @@ from engine.config import EngineConfig, read_model_config
 from engine.counters import Counters
 from engine.draft import Draft, move_draft
 from engine.extent import SAMPLES_PER_POSITION, measure_extent
+from engine.heap import release_heap
 from engine.language import StreamLanguage
 from engine.loop import Loop
 from engine.models import resolve_model
@@ -94,7 +95,14 @@ class LocalEngine:
             max_waiting=self._max_streams,
         )
         settler = Settler(config, self.tokenizer, self.runner, self.counters)
-        self._loop = Loop(scheduler, self.runner, settler.settle, self.counters, parts.can_encode)
+        self._loop = Loop(
+            scheduler,
+            self.runner,
+            settler.settle,
+            self.counters,
+            parts.can_encode,
+            tidy=release_heap,
+        )
         self._scheduler = scheduler
         self._pools = (self_pool, cross_pool)
         self._ids = itertools.count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -19,6 +20,9 @@ from engine.scheduler import Encode, Scheduler, Step
 from engine.sequence import Phase, Sequence
 
 logger = logging.getLogger(__name__)
+
+IDLE_S = 0.5  # without work before memory is given back
+TIDY_S = 60.0  # between two times that it is: what is given back is asked for again
 
 
 class Runs(Protocol):
@@ -41,6 +45,7 @@ class Loop:
         settle: Callable[[Request], bool],
         counters: Counters,
         can_encode: Callable[[], bool] = lambda: True,
+        tidy: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare the loop; `start` starts its thread.
 
@@ -48,12 +53,16 @@ class Loop:
             settle: called after each step for a sequence that stopped or that heard its language;
                 True ends the request, which has been answered; False lets it decode on.
             can_encode: False while the runner still encodes.
+            tidy: called now and then when there is nothing to do.
         """
         self._scheduler = scheduler
         self._runner = runner
         self._settle = settle
         self._counters = counters
         self._can_encode = can_encode
+        self._tidy = tidy
+        self._tidied_at = -math.inf
+        self._has_worked = False  # since then
         self._inbox: deque[tuple[Request, bool]] = deque()  # True: new, False: abort
         self._requests: dict[int, Request] = {}  # by sequence id, from submit to its outcome
         self._wake = threading.Condition()
@@ -90,12 +99,25 @@ class Loop:
         while True:
             with self._wake:
                 while not (self._inbox or self._is_closing or self._requests):
-                    self._wake.wait()
+                    if not self._wake.wait(self._until_tidy()):
+                        break
                 if self._is_closing:
                     break
-            self.turn()
+                is_idle = not (self._inbox or self._requests)
+            if is_idle:
+                self._tidy()
+                self._tidied_at, self._has_worked = time.monotonic(), False
+            else:
+                self._has_worked = True
+                self.turn()
         for request in (*self._requests.values(), *(r for r, is_new in self._inbox if is_new)):
             self._answer(request, StreamLost("the engine was closed"))
+
+    def _until_tidy(self) -> float | None:
+        """Give the seconds without work until memory is given back; None: there is none to give."""
+        if not self._has_worked:
+            return None
+        return max(IDLE_S, self._tidied_at + TIDY_S - time.monotonic())
 
     def turn(self) -> None:
         """Take in what has arrived, then run one encode or one step."""

@@ -224,3 +224,28 @@ def test_a_thousand_random_requests_leave_nothing_behind() -> None:
     kinds = {type(outcome) for outcome in setup.outcomes.values()}
     assert kinds == {Hypothesis, EngineBusy, StreamLost}
     assert all(isinstance(o, Hypothesis | EngineError) for o in setup.outcomes.values())
+
+
+def test_memory_is_given_back_once_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.loop.IDLE_S", 0.02)
+    setup = Setup()
+    tidied = threading.Semaphore(0)
+    loop = Loop(
+        Scheduler(
+            *setup.pools, max_batch=8, max_encode_batch=4, max_encode_positions=1500, max_waiting=9
+        ),
+        setup.runner,
+        setup.settle,
+        setup.counters,
+        tidy=tidied.release,
+    )
+    loop.start()
+    try:
+        assert not tidied.acquire(timeout=0.1)  # no work, nothing to give back
+        loop.submit(setup.request(1))
+        assert tidied.acquire(timeout=5)
+        loop.submit(setup.request(2))
+        assert not tidied.acquire(timeout=0.2)  # not again at once
+        assert isinstance(setup.outcomes[2], Hypothesis)
+    finally:
+        loop.close()
