@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.simulation import Told
 from engine.api import SAMPLE_RATE, Word
-from streamer.agreement import key, split
 from streamer.events import Final, Partial, SpeechEnded
+from streamer.word import key, split
 
 
 @dataclass(slots=True)

@@ -24,8 +24,8 @@ from benchmarks.recordings import Recording, list_recordings
 from benchmarks.service import Served, serving
 from clients.client import connect
 from engine.api import SAMPLE_RATE, Samples
-from streamer.agreement import key
 from streamer.protocol import Final, Start
+from streamer.word import key
 
 FIRST_S = 60.0  # memory is compared with what it was after this much sound
 PACKET = SAMPLE_RATE // 2

@@ -6,76 +6,21 @@ context and are no reason to wait.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 
-from engine.api import Hypothesis, Segment, Word
+from engine.api import SAMPLE_RATE, Word
+from streamer.word import key
 
 ANCHOR = 12  # settled words that are looked for in a new hypothesis; more only cost time
-SENTENCE_ENDS = ".?!…。？！"
-
-
-def key(text: str) -> str:
-    """Reduce a word to what is compared: its letters, marks and digits, without case."""
-    return "".join(
-        c
-        for c in unicodedata.normalize("NFKC", text).casefold()
-        if unicodedata.category(c)[0] in "LMN"
-    )
-
-
-def is_sentence_end(word: Word) -> bool:
-    return word.text.rstrip("\"')]»”’ ").endswith(tuple(SENTENCE_ENDS))
-
-
-def words_of(hypothesis: Hypothesis) -> list[Word]:
-    """List the words of a hypothesis that have something to say.
-
-    Where the engine gave no word times, words are cut at spaces (without spaces: at characters)
-    and share their segment's time by their length.
-    """
-    words: list[Word] = []
-    for segment in hypothesis.segments:
-        words += words_in(segment)
-    return [word for word in words if word.text.strip()]
-
-
-def words_in(segment: Segment) -> Sequence[Word]:
-    """List the words of a segment; see `words_of`."""
-    if segment.words:
-        return segment.words
-    texts = split(segment.text)
-    length = sum(map(len, texts))
-    words, position = [], 0
-    for text in texts:
-        start = segment.start + (segment.end - segment.start) * position // length
-        position += len(text)
-        end = segment.start + (segment.end - segment.start) * position // length
-        words.append(Word(text, start, end, 1.0))
-    return words
-
-
-def split(text: str) -> list[str]:
-    """Cut a text into words that keep their leading space; joined they are the text again."""
-    pieces: list[str] = []
-    for character in text:
-        starts_word = not pieces or (character.isspace() and not pieces[-1].isspace())
-        if starts_word or (is_ideographic(character) and key(pieces[-1])):
-            pieces.append(character)
-        else:
-            pieces[-1] += character
-    return pieces
-
-
-def is_ideographic(character: str) -> bool:
-    """Tell whether a character belongs to a script that writes no spaces between words."""
-    return (
-        "\u3040" <= character <= "\u30ff"  # kana
-        or "\u3400" <= character <= "\u9fff"  # Han
-        or "\u0e00" <= character <= "\u0eff"  # Thai, Lao
-        or "\u1000" <= character <= "\u109f"  # Myanmar
-        or "\u1780" <= character <= "\u17ff"  # Khmer
-    )
+# What it costs to take one word for another, where leaving a word out costs 1. Guesses: any order
+# such as "the same word a second away before another word at the same time" does.
+APART = 0.1  # the same word, for each second between the two
+MISREAD = 0.6  # another word at the same time
+MISREAD_APART = 0.2  # ... and for each second between the two
+TOO_FAR_S = 2.0  # words further apart are not the same ...
+FAR = 1.2  # ... and dearer to match than to leave out
+SPURIOUS = 0.5  # a word of the hypothesis before the first anchor
+FOUND = 0.6  # of the anchors' number: what an alignment may cost at most
 
 
 def num_agreed(older: Sequence[Word], newer: Sequence[Word]) -> int:
@@ -105,7 +50,7 @@ def num_covered(settled: Sequence[Word], words: Sequence[Word]) -> int:
     anchors = settled[-ANCHOR:]
     # costs[j]: of explaining the anchors so far by the words up to j; where the anchors begin in
     # the hypothesis is free if there are settled words before them
-    skip = 0.0 if len(settled) > ANCHOR else 0.5
+    skip = 0.0 if len(settled) > ANCHOR else SPURIOUS
     costs = [skip * j for j in range(len(words) + 1)]
     for anchor in anchors:
         above = costs
@@ -115,11 +60,9 @@ def num_covered(settled: Sequence[Word], words: Sequence[Word]) -> int:
                 min(above[j] + _difference(anchor, word), above[j + 1] + 1.0, costs[j] + 1.0)
             )
     end = settled[-1].end
-    best = min(
-        range(len(words) + 1),
-        key=lambda j: costs[j] + abs((words[j - 1].end if j else words[0].start) - end) / 16_000,
-    )
-    if costs[best] <= 0.6 * len(anchors):
+    ends = [words[0].start, *(word.end for word in words)]
+    best = min(range(len(ends)), key=lambda j: costs[j] + abs(ends[j] - end) / SAMPLE_RATE)
+    if costs[best] <= FOUND * len(anchors):
         return best
     # another text altogether: only the times are left to go by
     return sum(word.start + word.end < 2 * end for word in words)
@@ -149,10 +92,10 @@ def uncovered(settled: Sequence[Word], words: Sequence[Word]) -> list[Word]:
 
 
 def _difference(a: Word, b: Word) -> float:
-    """Cost of taking two words for one: 0 for the same, up to 1.2 for others far apart in time."""
-    distance = abs(a.start + a.end - b.start - b.end) / 2 / 16_000
-    if distance > 2.0:
-        return 1.2
+    """Give the cost of taking two words for one."""
+    distance_s = abs(a.start + a.end - b.start - b.end) / 2 / SAMPLE_RATE
+    if distance_s > TOO_FAR_S:
+        return FAR
     if key(a.text) == key(b.text):
-        return 0.1 * distance
-    return 0.6 + 0.2 * distance
+        return APART * distance_s
+    return MISREAD + MISREAD_APART * distance_s

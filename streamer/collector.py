@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.api import Hypothesis, Segment, Word
-from streamer.seam import follow
+from streamer.word import follow
 
 
 @dataclass(frozen=True, slots=True)

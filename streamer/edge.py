@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.api import Word
-from streamer.agreement import is_sentence_end
 from streamer.buffer import AudioBuffer
+from streamer.word import is_sentence_end
 
 KEPT = 2  # settled words kept inside a window that starts within a sentence, to find the seam by
 SLACK = 1_600  # 0.1 s: word times are no better

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.api import Hypothesis, Word
-from streamer.agreement import key
+from streamer.word import key
 
 NO_SPEECH = 0.6  # whisper/transcribe.py
 LOW_LOGPROB = -1.0  # whisper/transcribe.py

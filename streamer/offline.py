@@ -20,10 +20,11 @@ from engine.api import (
     Window,
     Word,
 )
-from streamer.agreement import num_covered, words_in
+from streamer.agreement import num_covered
 from streamer.chunk import Chunk, Chunker
 from streamer.judgement import cut_loop, doubt, has_loop
 from streamer.settings import SessionSettings
+from streamer.word import words_in
 
 LEFT_OVER = 20_000  # 1.25 s of speech behind the last segment are worth another window
 MAX_LOSSES = 5  # streams lost with one window before the transcription gives up

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
-from streamer.agreement import is_sentence_end, words_of
 from streamer.buffer import AudioBuffer
 from streamer.edge import best_edge, first_edge, quietest
 from streamer.events import Final, Partial
 from streamer.judgement import cut_loop, doubt, has_loop
 from streamer.settings import SessionSettings
-from streamer.transcript import PATIENCE, Transcript, fit, join
+from streamer.transcript import PATIENCE, Transcript
+from streamer.word import fit, is_sentence_end, join, words_of
 
 CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
 CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.api import Word
-from streamer.agreement import is_ideographic, key, num_agreed, uncovered
+from streamer.agreement import num_agreed, uncovered
 from streamer.settings import Delay
 
 
@@ -23,7 +23,6 @@ class Patience:
     margin: int  # samples between the word's end and the end of the newest window
 
 
-SHORTEST = 320  # 20 ms, of a word
 SURE = 0.8  # probability from which the model is sure of a word
 OLD = 40_000  # 2.5 s: more sound behind a word than this makes the model no surer of it
 # A volatile word that ends within EDGE of the window's end is not shown, since that may cut it; and
@@ -147,37 +146,3 @@ class Transcript:
         self._before = self._before[count:]
         self.volatile = self.volatile[count:]
         self._tails = [tail[count:] for tail in self._tails]
-
-
-def fit(words: Sequence[Word], start: int, end: int) -> tuple[Word, ...]:
-    """Move word times into a segment: in order, each at least SHORTEST long, none overlapping.
-
-    Alignment knows a word's place to a tenth of a second, so it may reach over a segment's edge.
-    """
-    fitted: list[Word] = []
-    room = end - start
-    shortest = min(SHORTEST, room // max(1, len(words)))
-    for index, word in enumerate(words):
-        num_left = len(words) - index
-        first = max(start, min(word.start, end - num_left * shortest))
-        last = max(first + shortest, min(word.end, end - (num_left - 1) * shortest))
-        fitted.append(Word(word.text, first, last, word.probability))
-        start = last
-    return tuple(fitted)
-
-
-def join(words: Sequence[Word]) -> str:
-    """Join words to a text without space at its ends.
-
-    A window's first word may come without its leading space, so one is put in between words of
-    scripts that have spaces.
-    """
-    text = ""
-    for word in words:
-        piece = word.text
-        if text and piece and not piece[0].isspace() and not text[-1].isspace():
-            joins = is_ideographic(piece[0]) or is_ideographic(text[-1])
-            if not joins and key(piece[0]):
-                text += " "
-        text += piece if text else piece.lstrip()
-    return text.rstrip()

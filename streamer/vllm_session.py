@@ -29,9 +29,9 @@ from streamer.live import LiveSession
 from streamer.openai.body import parse_object
 from streamer.openai.error import ApiError
 from streamer.openai.model import is_served
-from streamer.seam import follow
 from streamer.service import Service
 from streamer.settings import SessionSettings
+from streamer.word import follow
 
 logger = logging.getLogger(__name__)
 

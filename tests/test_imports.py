@@ -28,6 +28,7 @@ PURE = [
     "streamer/speech.py",
     "streamer/strict.py",
     "streamer/transcript.py",
+    "streamer/word.py",
     "clients/keeper.py",
     "clients/subtitles.py",
 ]

@@ -17,8 +17,8 @@ from engine.api import SAMPLE_RATE, Task, Word
 from streamer import events, strict
 from streamer.audio import AudioFormat
 from streamer.protocol import ProtocolError, parse_object
-from streamer.seam import follow
 from streamer.settings import SessionSettings
+from streamer.word import follow
 
 END_OF_AUDIO = b"END_OF_AUDIO"
 # clients keep a transcript only of the back end of this name (client.py, process_segments)

@@ -17,8 +17,8 @@ from streamer import events, strict
 from streamer.config import ServerConfig
 from streamer.live import LiveSession
 from streamer.protocol import ProtocolError, parse_object
-from streamer.seam import follow
 from streamer.service import Service
+from streamer.word import follow
 from streamer.wyoming.messages import Audio, Transcribe, WyomingEvent, describe, encode
 
 logger = logging.getLogger(__name__)

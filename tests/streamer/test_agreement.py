@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import Hypothesis, Segment, Word
-from streamer.agreement import key, num_agreed, num_covered, split, uncovered, words_of
+from engine.api import Word
+from streamer.agreement import num_agreed, num_covered, uncovered
 
 
 def said(text: str, start_s: float = 0.0, word_s: float = 0.4) -> list[Word]:
@@ -17,39 +17,6 @@ def said(text: str, start_s: float = 0.0, word_s: float = 0.4) -> list[Word]:
         start = int((start_s + i * word_s) * 16_000)
         words.append(Word(" " + piece, start, start + int(word_s * 16_000), 0.9))
     return words
-
-
-@pytest.mark.parametrize(
-    ("a", "b"), [(" The", "the,"), (" don't", " Don’t"), ("Straße.", "STRASSE"), ("你好。", "你好")]
-)
-def test_case_and_punctuation_do_not_count(a: str, b: str) -> None:
-    assert key(a) == key(b) != ""
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (" Hello, world.", [" Hello,", " world."]),
-        ("我们走。好", ["我", "们", "走。", "好"]),
-        (" mixed 中文 text", [" mixed", " 中", "文", " text"]),
-        ("", []),
-    ],
-)
-def test_text_is_cut_into_words(text: str, words: list[str]) -> None:
-    assert split(text) == words
-
-
-@given(st.text())
-def test_cut_words_join_to_the_text(text: str) -> None:
-    assert "".join(split(text)) == text
-
-
-def test_a_segment_without_word_times_shares_its_time() -> None:
-    segment = Segment(" one three", 1000, 2000, False)
-    words = words_of(Hypothesis(0, 16_000, (segment,), "en", 1.0))
-    assert [word.text for word in words] == [" one", " three"]
-    assert (words[0].start, words[-1].end) == (1000, 2000)
-    assert words[0].end == words[1].start
 
 
 def test_agreement_ends_at_the_first_difference() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from hypothesis import given
-from hypothesis import strategies as st
 from test_agreement import said
 
-from engine.api import Word
 from streamer.settings import Delay
-from streamer.transcript import PATIENCE, SHORTEST, Patience, Transcript, fit, join
+from streamer.transcript import PATIENCE, Patience, Transcript
+from streamer.word import join
 
 SECOND = 16_000
 PLAIN = Patience(2, 3, 0)
@@ -131,16 +129,6 @@ def test_every_delay_has_its_patience() -> None:
     assert margins == sorted(margins)
 
 
-def test_joining_puts_in_the_space_that_a_window_left_out() -> None:
-    def words(*texts: str) -> list[Word]:
-        return [Word(text, 0, 1, 1.0) for text in texts]
-
-    assert join(words(" It", " ends.", "And", " on")) == "It ends. And on"
-    assert join(words("今", "天", "走")) == "今天走"
-    assert join(words(" well", "-known", "!")) == "well-known!"
-    assert join([]) == ""
-
-
 def test_a_word_at_the_windows_end_is_not_shown_yet() -> None:
     transcript = Transcript(0, PLAIN)
     transcript.preview(said("the cat sa"), said("the cat sa")[-1].end)
@@ -163,20 +151,3 @@ def test_in_a_pause_all_words_are_shown() -> None:
     transcript = Transcript(0, PLAIN)
     agree(transcript, "the cat sat", is_pause=True)
     assert join(transcript.steady) == "the cat sat"
-
-
-@given(
-    st.lists(st.tuples(st.integers(-5000, 50_000), st.integers(0, 9000)), min_size=1, max_size=9)
-)
-def test_word_times_are_moved_into_their_segment(times: list[tuple[int, int]]) -> None:
-    words = [Word(f" w{i}", a, a + length, 1.0) for i, (a, length) in enumerate(times)]
-    fitted = fit(words, 1000, 40_000)
-    assert [word.text for word in fitted] == [word.text for word in words]
-    assert all(word.end - word.start >= SHORTEST for word in fitted)
-    assert all(a.end <= b.start for a, b in zip(fitted, fitted[1:], strict=False))
-    assert fitted[0].start >= 1000 and fitted[-1].end <= 40_000
-
-
-def test_word_times_that_fit_are_kept() -> None:
-    words = said("the cat sat")
-    assert list(fit(words, 0, words[-1].end)) == words
