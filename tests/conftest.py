@@ -6,7 +6,7 @@ Fixtures skip, saying why, where this machine lacks what they give.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,20 @@ def base(load_model: Callable[[str], LoadedModel]) -> LoadedModel:
 @pytest.fixture(scope="session")
 def tiny_en(load_model: Callable[[str], LoadedModel]) -> LoadedModel:
     return load_model("tiny.en")
+
+
+@pytest.fixture(scope="session")
+def base_engine() -> Iterator[Any]:
+    """Run an engine of base, as it is configured without a word."""
+    from engine.config import EngineConfig
+    from engine.local import load_engine
+    from engine.models import PACKAGED, find_packaged
+
+    if find_packaged(PACKAGED["base"], "base") is None:
+        pytest.skip("the packages of base are not installed")
+    loaded = load_engine(EngineConfig(model="base"))
+    yield loaded
+    loaded.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -25,17 +25,9 @@ ENGLISH = SessionSettings(language="en", partials=False, word_times=True)
 WITH_PARTIALS = SessionSettings(language="en", word_times=True)
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    from engine.config import EngineConfig
-    from engine.local import load_engine
-    from engine.models import PACKAGED, find_packaged
-
-    if find_packaged(PACKAGED["base"], "base") is None:
-        pytest.skip("the packages of base are not installed")
-    loaded = load_engine(EngineConfig(model="base"))
-    yield loaded
-    loaded.close()
+@pytest.fixture
+def engine(base_engine: Engine) -> Engine:
+    return base_engine
 
 
 async def stream(

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,9 @@ pytestmark = [
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    from engine.config import EngineConfig
-    from engine.local import load_engine
-
-    engine = load_engine(EngineConfig(model="base"))
-    yield engine
-    engine.close()
-
-
 @pytest.fixture
-async def service(engine: Engine) -> AsyncIterator[Running]:
-    async with running(lambda: engine) as service:
+async def service(base_engine: Engine) -> AsyncIterator[Running]:
+    async with running(lambda: base_engine) as service:
         yield service
 
 

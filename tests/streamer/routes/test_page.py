@@ -20,6 +20,7 @@ from running_service import running
 from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.asyncio.client import connect
 
+from engine.api import Engine
 from streamer.config import ServerConfig
 from streamer.process import Server, listen
 from streamer.routes.page import FOLDER
@@ -273,19 +274,12 @@ async def _running_under(path: str, config: ServerConfig) -> AsyncIterator[int]:
 
 @pytest.mark.browser
 @pytest.mark.model
-async def test_a_person_reads_what_was_said(microphone: list[str]) -> None:
-    from engine.config import EngineConfig
-    from engine.local import load_engine
-
-    engine = load_engine(EngineConfig(model="base"))
-    try:
-        async with running(lambda: engine) as service, _browser(*microphone) as page:
-            await page.goto(service.http)
-            await page.click("#start")
-            await page.wait_for_selector("#lines:has-text('fellow')")
-            await page.wait_for_selector("#lines:has-text('country')")
-            await page.click("#start")
-            await _state(page, "idle")
-            assert "my fellow americans" in (await page.inner_text("#lines")).lower()
-    finally:
-        engine.close()
+async def test_a_person_reads_what_was_said(microphone: list[str], base_engine: Engine) -> None:
+    async with running(lambda: base_engine) as service, _browser(*microphone) as page:
+        await page.goto(service.http)
+        await page.click("#start")
+        await page.wait_for_selector("#lines:has-text('fellow')")
+        await page.wait_for_selector("#lines:has-text('country')")
+        await page.click("#start")
+        await _state(page, "idle")
+        assert "my fellow americans" in (await page.inner_text("#lines")).lower()
