@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -70,34 +71,14 @@ class Whisper:
         self._decoder_positions = weights["decoder.positions"]  # (448, C)
         self._embedding = weights["decoder.embedding.weight"]  # (V, C)
 
-        def pair(name: str) -> Pair:
-            return Pair(weights[f"{name}.weight"], weights[f"{name}.bias"])
-
-        def make_encoder_layer(name: str) -> EncoderLayer:
-            return EncoderLayer(
-                encoder.project(pair(f"{name}.attention_norm"), pair(f"{name}.attention.qkv")),
-                encoder.add(pair(f"{name}.attention.out")),
-                encoder.project(pair(f"{name}.ffn_norm"), pair(f"{name}.ffn.up"), with_gelu=True),
-                encoder.add(pair(f"{name}.ffn.down")),
-            )
-
-        def make_decoder_layer(name: str) -> DecoderLayer:
-            return DecoderLayer(
-                decoder.project(pair(f"{name}.attention_norm"), pair(f"{name}.attention.qkv")),
-                decoder.add(pair(f"{name}.attention.out")),
-                decoder.project(pair(f"{name}.cross_norm"), pair(f"{name}.cross.q")),
-                decoder.add(pair(f"{name}.cross.out")),
-                decoder.project(pair(f"{name}.ffn_norm"), pair(f"{name}.ffn.up"), with_gelu=True),
-                decoder.add(pair(f"{name}.ffn.down")),
-            )
-
+        pair = partial(_pair, weights)
         self._conv1 = encoder.convolve(pair("encoder.conv1"), 1)
         self._conv2 = encoder.convolve(pair("encoder.conv2"), 2)
         self._encoder_layers = [
-            make_encoder_layer(f"encoder.layers.{n}") for n in range(config.encoder_layers)
+            _make_encoder_layer(encoder, weights, n) for n in range(config.encoder_layers)
         ]
         self._decoder_layers = [
-            make_decoder_layer(f"decoder.layers.{n}") for n in range(config.decoder_layers)
+            _make_decoder_layer(decoder, weights, n) for n in range(config.decoder_layers)
         ]
         self._encoder_norm = encoder.norm(pair("encoder.norm"))
         self._decoder_norm = decoder.norm(pair("decoder.norm"))
@@ -191,3 +172,29 @@ class Whisper:
     def compute_logits(self, x: Tensor) -> Tensor:
         """Project onto the vocabulary: (N, C) -> (N, V)."""
         return self._vocabulary(x)
+
+
+def _make_encoder_layer(layers: Layers, weights: dict[str, Tensor], number: int) -> EncoderLayer:
+    pair = partial(_pair, weights, within=f"encoder.layers.{number}.")
+    return EncoderLayer(
+        layers.project(pair("attention_norm"), pair("attention.qkv")),
+        layers.add(pair("attention.out")),
+        layers.project(pair("ffn_norm"), pair("ffn.up"), with_gelu=True),
+        layers.add(pair("ffn.down")),
+    )
+
+
+def _make_decoder_layer(layers: Layers, weights: dict[str, Tensor], number: int) -> DecoderLayer:
+    pair = partial(_pair, weights, within=f"decoder.layers.{number}.")
+    return DecoderLayer(
+        layers.project(pair("attention_norm"), pair("attention.qkv")),
+        layers.add(pair("attention.out")),
+        layers.project(pair("cross_norm"), pair("cross.q")),
+        layers.add(pair("cross.out")),
+        layers.project(pair("ffn_norm"), pair("ffn.up"), with_gelu=True),
+        layers.add(pair("ffn.down")),
+    )
+
+
+def _pair(weights: dict[str, Tensor], name: str, within: str = "") -> Pair:
+    return Pair(weights[f"{within}{name}.weight"], weights[f"{within}{name}.bias"])
