@@ -9,10 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import queue
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -20,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from engine.api import EngineBusy, Hypothesis, ModelInfo, StreamLost, StreamOptions, Window
+from engine.process import WorkerProcess
 from engine.wire import (
     Cancel,
     Close,
@@ -35,19 +32,14 @@ from engine.wire import (
     Order,
     Recipe,
     Report,
-    Unpacker,
     pack,
 )
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES = 2**20
-BUFFER_BYTES = 4 * 2**20  # of the socket: some windows, so that writing seldom waits
-TICK_S = 0.5  # between two looks whether the process hangs
 RETRY_S = 0.5  # before a process that died at once is started again; doubled each time
 MAX_RETRY_S = 30.0
 STABLE_S = 60.0  # a process that lived this long died of something new
-EXIT_S = 0.3  # that a process gets to end by itself; it has nothing to save
 POLL_S = 0.05  # between two tries to open a stream while no process is up
 WAIT_UP_S = 120.0  # that a stream waits for the process to be back
 
@@ -81,11 +73,11 @@ class RemoteEngine:
         self._lock = threading.Lock()  # over the three below; held for moments
         self._pending: dict[int, _Pending] = {}  # opens and decodes that wait, oldest first
         self._generation = 0  # counts processes; streams of an older one are lost
-        self._outbox: queue.SimpleQueue[bytes | None] | None = None  # None: no process is up
+        self._loaded: WorkerProcess | None = None  # takes orders; None: no process is up
         self._answered_at = time.monotonic()
         self._settled = threading.Event()  # the first load is over
         self._is_closing = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WorkerProcess | None = None  # that runs, maybe not loaded yet
         self._thread = threading.Thread(target=self._supervise, name="engine process", daemon=True)
 
     @property
@@ -95,7 +87,7 @@ class RemoteEngine:
 
     @property
     def is_up(self) -> bool:
-        return self._outbox is not None
+        return self._loaded is not None
 
     @property
     def num_restarts(self) -> int:
@@ -104,7 +96,7 @@ class RemoteEngine:
     @property
     def process_id(self) -> int | None:
         """Of the process that runs now."""
-        return self._process.pid if self._process is not None else None
+        return self._process.id if self._process is not None else None
 
     def statistics(self) -> Mapping[str, float]:
         return self._statistics
@@ -124,8 +116,8 @@ class RemoteEngine:
         """End the process. Requests that wait end with StreamLost."""
         self._is_closing.set()
         with self._lock:
-            if self._outbox is not None:
-                self._outbox.put(None)
+            if self._loaded is not None:
+                self._loaded.finish()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -169,10 +161,10 @@ class RemoteEngine:
         pending = _Pending(loop.create_future(), loop, time.monotonic())
         data = pack(order)
         with self._lock:
-            if self._outbox is None or generation != self._generation:
+            if self._loaded is None or generation != self._generation:
                 raise StreamLost("the engine was started anew")
             self._pending[identity] = pending
-            self._outbox.put(data)
+            self._loaded.send(data)
         try:
             return await pending.future
         finally:
@@ -181,8 +173,8 @@ class RemoteEngine:
 
     def _tell(self, order: Order, generation: int) -> None:
         with self._lock:
-            if self._outbox is not None and generation == self._generation:
-                self._outbox.put(pack(order))
+            if self._loaded is not None and generation == self._generation:
+                self._loaded.send(pack(order))
 
     # --- the thread that owns the process --------------------------------------------------------
 
@@ -204,62 +196,34 @@ class RemoteEngine:
 
     def _run_process(self) -> None:
         """Start a process and serve it until it is gone."""
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-        with ours, theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "engine.worker", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-            )
+        with WorkerProcess() as process:
             self._process = process
-            theirs.close()
-            outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-            outbox.put(pack(Load(self._recipe, logging.getLogger().getEffectiveLevel())))
-            writer = threading.Thread(
-                target=_write, args=(ours, outbox), name="engine writer", daemon=True
-            )
-            writer.start()
+            process.send(pack(Load(self._recipe, logging.getLogger().getEffectiveLevel())))
             try:
-                self._read(ours, outbox)
+                self._read(process)
                 if not self._is_closing.is_set() and self._hangs():
                     logger.error("the engine answers nothing for %.1f s; killed", self._hang_s)
                     process.kill()
-            except OSError as error:
-                logger.debug("the engine's socket broke: %s", error)
             finally:
                 self._lose_all()
-                outbox.put(None)
-                _end(process)
-                writer.join()
-                self._process = None
+        self._process = None
 
-    def _read(self, ours: socket.socket, outbox: queue.SimpleQueue[bytes | None]) -> None:
-        unpacker = Unpacker[Report]()
-        ours.settimeout(TICK_S)
-        while True:
-            try:
-                data = ours.recv(READ_BYTES)
-            except TimeoutError:
-                if self._is_closing.is_set() or self._hangs():
-                    return
-                continue
-            if not data:
+    def _read(self, process: WorkerProcess) -> None:
+        while not self._is_closing.is_set() and not self._hangs():
+            reports = process.receive()
+            if reports is None:
                 return
-            for report in unpacker.receive(data):
-                self._take(report, outbox)
-            if self._is_closing.is_set() or self._hangs():
-                return
+            for report in reports:
+                self._take(report, process)
 
-    def _take(self, report: Report, outbox: queue.SimpleQueue[bytes | None]) -> None:
+    def _take(self, report: Report, process: WorkerProcess) -> None:
         match report:
             case Loaded(info):
                 with self._lock:
                     self._generation += 1
                     self._info = info
                     self._answered_at = time.monotonic()
-                    self._outbox = outbox
+                    self._loaded = process
                 self._settled.set()
             case Failed(error):
                 logger.error("the engine could not be loaded: %s", error)
@@ -283,14 +247,14 @@ class RemoteEngine:
 
     def _hangs(self) -> bool:
         with self._lock:
-            if self._outbox is None or not self._pending:
+            if self._loaded is None or not self._pending:
                 return False
             oldest = next(iter(self._pending.values()))  # thousands may wait: no look at each
         return time.monotonic() - max(oldest.sent_at, self._answered_at) > self._hang_s
 
     def _lose_all(self) -> None:
         with self._lock:
-            self._outbox = None
+            self._loaded = None
             lost, self._pending = self._pending, {}
         for pending in lost.values():
             _resolve(pending, StreamLost("the engine's process is gone"))
@@ -332,27 +296,3 @@ def _resolve(pending: _Pending, outcome: Hypothesis | Exception | None) -> None:
         pending.loop.call_soon_threadsafe(settle)
     except RuntimeError:
         logger.debug("an answer came after its loop was closed")
-
-
-def _write(ours: socket.socket, outbox: queue.SimpleQueue[bytes | None]) -> None:
-    """Send what is put into the outbox; None ends it, and tells the process that we are gone."""
-    try:
-        while (data := outbox.get()) is not None:
-            view = memoryview(data)
-            while view:
-                try:
-                    view = view[ours.send(view) :]
-                except TimeoutError:
-                    continue
-        ours.shutdown(socket.SHUT_WR)
-    except OSError as error:
-        logger.debug("cannot write to the engine: %s", error)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let a process end by itself, or kill it."""
-    try:
-        process.wait(EXIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
