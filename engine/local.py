@@ -227,6 +227,8 @@ class LocalEngine:
             needs_language=verdict is None,
             word_times=window.word_times,
             temperature=state.options.temperatures[0],
+            # of its place alone, so that the same stream always gives the same text
+            seed=window.start // 160 * 31 + len(window.audio),
         )
         memory = state.memory
         if self._config.use_drafts and memory is not None and window.start >= memory.start:

@@ -33,7 +33,6 @@ from engine.tokenizer import Tokenizer
 from engine.whisper import Whisper
 
 LOOP_CHECK = 8  # tokens between two looks for a loop
-SEED = 20  # of the noise at temperatures above 0, with the sequence's id and attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +205,7 @@ class Runner:
         for row, feed in enumerate(feeds):
             sequence = feed.sequence
             # a row's noise is its own, or its text would depend on its neighbours
-            seed = ((SEED + sequence.id) << 20) + (sequence.attempt << 10) + len(sequence.tokens)
+            seed = (sequence.seed << 20) + (sequence.attempt << 10) + len(sequence.tokens)
             generator = torch.Generator(self._device).manual_seed(seed)
             temperature = torch.tensor([sequence.temperature], device=self._device)
             choices.append(sample(masked[row : row + 1], temperature, generator))

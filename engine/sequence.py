@@ -33,6 +33,7 @@ class Sequence:
     sot_index: int  # in the prefix, of the start-of-transcript token
     needs_language: bool = False  # stop at the start of transcript until it is known
     word_times: bool = False  # keep what aligns words with sound
+    seed: int = 0  # of the noise at temperatures above 0
 
     # what the scheduler gives; empty while it holds none
     phase: Phase = Phase.WAITING

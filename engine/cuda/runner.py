@@ -220,7 +220,7 @@ class CudaRunner:
         return live
 
     def _make_row(self, sequence: Sequence, live: Live) -> tuple[Row, Rows[int]]:
-        seed = (sequence.id * 8191 + sequence.attempt) % MAX_SEED
+        seed = (sequence.seed * 8191 + sequence.attempt) % MAX_SEED
         limit, temperature = sequence.num_positions, sequence.temperature
         if live.proposed is None:
             feed = make_feed(sequence)

@@ -293,3 +293,13 @@ async def test_a_bad_final_is_decoded_again_without_holding_up_others(
         assert engine.counters.num_encoded == 2
     finally:
         engine.close()
+
+
+async def test_a_text_at_a_high_temperature_is_the_same_each_time(
+    fast: LocalEngine, read_clips: list[Any]
+) -> None:
+    audio = read_clips[0].read()
+    options = StreamOptions(language="en", temperatures=(1.0,))
+    texts = {(await decode(fast, audio, options, is_final=True)).text for _ in range(2)}
+    greedy = await decode(fast, audio)
+    assert len(texts) == 1 and texts != {greedy.text}
