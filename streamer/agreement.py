@@ -19,7 +19,8 @@ MISREAD = 0.6  # another word at the same time
 MISREAD_APART = 0.2  # ... and for each second between the two
 TOO_FAR_S = 2.0  # words further apart are not the same ...
 FAR = 1.2  # ... and dearer to match than to leave out
-SPURIOUS = 0.5  # a word of the hypothesis before the first anchor
+EXTRA = 0.7  # a word of the hypothesis that no settled word stands for: "the" in "close the window"
+SPURIOUS = 0.5  # ... before the first anchor
 FOUND = 0.6  # of the anchors' number: what an alignment may cost at most
 
 
@@ -57,7 +58,7 @@ def num_covered(settled: Sequence[Word], words: Sequence[Word]) -> int:
         costs = [above[0] + 1.0]
         for j, word in enumerate(words):
             costs.append(
-                min(above[j] + _difference(anchor, word), above[j + 1] + 1.0, costs[j] + 1.0)
+                min(above[j] + _difference(anchor, word), above[j + 1] + 1.0, costs[j] + EXTRA)
             )
     end = settled[-1].end
     ends = [words[0].start, *(word.end for word in words)]

@@ -32,7 +32,7 @@ class Start:
     partials: bool = True
     delay: Delay = "low"
     endpointing: Literal["speech", "manual"] = "speech"  # manual: a segment ends with finalize
-    silence_ms: int = 500
+    silence_ms: int = 750
     pre_roll_ms: int = 300
     max_segment_s: float = 30.0
     vad_threshold: float = 0.5

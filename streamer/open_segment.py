@@ -78,20 +78,22 @@ class OpenSegment:
     def go_on_behind(self, end: int) -> bool:
         """Settle what was heard up to `end`; tell whether some of it is still to be decoded.
 
-        The model may stop at a timestamp though people speak on, or run out of room. What lies
-        behind its last word is decoded in a further window.
+        The model may stop at a timestamp though people speak on, run out of room, or take what is
+        said again for what it has said. What lies behind its last word is decoded in a further
+        window.
         """
         heard = self.heard
         assert heard is not None
         self.transcript.complete()
         if heard.has_loop or not heard.words:
             return False
-        settled = self.transcript.settled
-        last = settled[-1].end if settled else self.window_start
-        if end - last < LEFT_OVER or last - self.window_start < LEFT_OVER:
+        anchors = self.transcript.anchors
+        last = anchors[-1].end if anchors else self.window_start
+        unread = max(last, self.start)
+        if end - unread < LEFT_OVER or last - self.window_start < LEFT_OVER:
             return False
-        self.window_start = last
-        self.transcript.slide(len(self.transcript.anchors))
+        self.window_start = unread
+        self.transcript.slide(len(anchors))
         self.heard = None
         return True
 

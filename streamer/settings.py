@@ -37,7 +37,7 @@ class SessionSettings:
     partials: bool = True  # events while people still speak
     delay: Delay = Delay.LOW
     endpointing: Endpointing = Endpointing.SPEECH
-    silence_ms: int = 500  # pause that ends a segment
+    silence_ms: int = 750  # pause that ends a segment: the text before it is not read again
     pre_roll_ms: int = 300  # sound kept in front of detected speech
     max_segment_s: float = 30.0  # a longer segment is closed at its best point
     vad_threshold: float = 0.5  # 0 takes everything for speech, 1 next to nothing

@@ -42,6 +42,15 @@ def test_settled_words_are_not_said_again(settled: str, words: str, rest: str) -
     )
 
 
+def test_a_small_word_that_was_left_out_is_covered_too() -> None:
+    def word(text: str, start_s: float, end_s: float) -> Word:
+        return Word(text, int(start_s * 16_000), int(end_s * 16_000), 0.9)
+
+    settled = [word(" close", 4.84, 5.58), word(" window", 5.58, 6.08)]
+    again = [word(" Close", 4.84, 5.58), word(" the", 5.58, 5.76), word(" window.", 5.76, 6.22)]
+    assert num_covered(settled, [*again, word(" Open", 7.46, 7.78)]) == 3
+
+
 def test_a_word_read_as_two_is_still_covered() -> None:
     settled = said("every body knows that")
     words = said("everybody", 0.0, 0.8) + said("knows that we", 0.8)

@@ -7,7 +7,7 @@ from test_agreement import said
 
 from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
 from streamer.buffer import AudioBuffer
-from streamer.open_segment import CONTEXT, CONTEXT_GAP, SOFT, OpenSegment
+from streamer.open_segment import CONTEXT, CONTEXT_GAP, LEFT_OVER, SOFT, OpenSegment
 from streamer.settings import Endpointing, SessionSettings
 
 
@@ -55,6 +55,19 @@ def test_after_a_long_silence_there_is_no_context() -> None:
     following.follow(segment, buffer(10), CONTEXT)
     assert following.window_start == following.start
     assert following.transcript.anchors == []
+
+
+def test_what_the_model_took_for_the_words_before_is_decoded_alone() -> None:
+    segment = heard("Open the door now.")
+    following = OpenSegment(1, segment.end + SAMPLE_RATE // 2, SessionSettings())
+    following.follow(segment, buffer(20), CONTEXT)
+    end = following.start + LEFT_OVER
+    following.hear(
+        hypothesis(said("Open the door now."), end), is_pause=True, may_settle=False
+    )  # once, though it was said again
+    assert following.go_on_behind(end)
+    assert following.window_start == following.start and following.transcript.anchors == []
+    assert not following.has_heard(end)
 
 
 def test_a_soft_word_behind_the_last_one_is_heard_even_without_context() -> None:

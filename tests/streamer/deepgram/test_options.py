@@ -85,9 +85,9 @@ def test_features_without_effect_are_named() -> None:
 @pytest.mark.parametrize(
     ("text", "silence_ms", "has_endpointing"),
     [
-        ("", 500, True),
-        ("true", 500, True),
-        ("false", 500, False),
+        ("", 750, True),
+        ("true", 750, True),
+        ("false", 750, False),
         ("10", MIN_ENDPOINT_MS, True),
         ("800", 800, True),
     ],
