@@ -2,8 +2,8 @@
 
     python -m benchmarks.latency [--streams 1] [--minutes 2] [--delay low]
 
-Plays recordings at the pace of real time, in packets of 100 ms, several streams at once, to live
-sessions over an engine in this process. The times of the words are those of the whole recording's
+Starts the service and plays recordings to it at the pace of real time, in packets of 100 ms, over
+as many sockets as there are streams. The times of the words are those of the whole recording's
 decode.
 """
 
@@ -14,21 +14,25 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import psutil
 
 from benchmarks import delays
 from benchmarks.hardware import describe
 from benchmarks.recordings import Recording, list_recordings
+from benchmarks.scoring import Errors, compare, normalize
+from benchmarks.service import Served, serving
 from benchmarks.simulation import Told
+from clients.client import connect
 from engine.api import SAMPLE_RATE, Engine, Samples, Word
 from engine.config import EngineConfig
 from engine.local import load_engine
-from streamer import offline
-from streamer.audio import AudioFormat
-from streamer.live import LiveSession
+from streamer import messages, offline
+from streamer.events import Event, Final, Partial, SpeechEnded
+from streamer.messages import ServerMessage, Start
 from streamer.settings import Delay, SessionSettings
 
 PACKET = SAMPLE_RATE // 10
@@ -42,7 +46,18 @@ class Clip:
     """A recording to play, and its words."""
 
     samples: Samples
-    words: list[Word]
+    words: list[Word]  # of the whole recording's decode
+    truth: list[str]  # normalised; empty where only a part is played
+
+
+@dataclass(slots=True)
+class Result:
+    """Sums over what was played."""
+
+    delays: delays.Delays = field(default_factory=delays.Delays)
+    streamed: Errors = field(default_factory=Errors)  # against the truth
+    whole: Errors = field(default_factory=Errors)
+    sound_s: float = 0.0
 
 
 async def main() -> None:
@@ -50,23 +65,33 @@ async def main() -> None:
     parser.add_argument("--model", default="base")
     parser.add_argument("--streams", type=int, nargs="*", default=[1])
     parser.add_argument("--minutes", type=float, default=2.0, help="of sound per stream")
+    parser.add_argument("--categories", nargs="*", default=CATEGORIES)
     parser.add_argument("--delay", choices=[d.value for d in Delay], default="low")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--silence-ms", type=int, default=SessionSettings().silence_ms)
     arguments = parser.parse_args()
     engine = load_engine(EngineConfig(model=arguments.model, dtype=arguments.dtype))
-    settings = SessionSettings(language="en", delay=Delay(arguments.delay))
     try:
-        most = max(arguments.streams)
-        clips = await prepare(engine, most * arguments.minutes)
-        rows = {}
-        for num_streams in arguments.streams:
-            before, started = time.process_time(), time.monotonic()
-            result, sound_s = await measure(engine, clips, settings, num_streams, arguments.minutes)
-            cpu_s = time.process_time() - before
-            rows[num_streams] = row(result) | {"cpu_s_per_s": round(cpu_s / sound_s, 3)}
-            assert time.monotonic() - started >= arguments.minutes * 60
+        minutes = max(arguments.streams) * arguments.minutes
+        clips = await prepare(engine, minutes, arguments.categories)
     finally:
         engine.close()
+    start = Start(
+        encoding="pcm_f32le",
+        sample_rate=SAMPLE_RATE,
+        language="en",
+        delay=Delay(arguments.delay).value,
+        silence_ms=arguments.silence_ms,
+    )
+    rows = {}
+    options = ["--model", arguments.model, "--dtype", arguments.dtype]
+    # measured beyond what the service would let in
+    async with serving(*options, "--no-calibrate", "--max-sessions", "1000") as served:
+        for num_streams in arguments.streams:
+            before = cpu_seconds(served)
+            result = await measure(served, clips, start, num_streams, arguments.minutes)
+            cpu_s = cpu_seconds(served) - before
+            rows[num_streams] = row(result) | {"cpu_s_per_s": round(cpu_s / result.sound_s, 3)}
     report(rows)
     print(
         json.dumps(
@@ -75,9 +100,9 @@ async def main() -> None:
     )
 
 
-async def prepare(engine: Engine, minutes: float) -> list[Clip]:
+async def prepare(engine: Engine, minutes: float, categories: Sequence[str]) -> list[Clip]:
     """Decode the recordings to be played, and find out when their words are said."""
-    groups = [[r for r in list_recordings() if r.category == category] for category in CATEGORIES]
+    groups = [[r for r in list_recordings() if r.category == category] for category in categories]
     # one of each category by turns
     turns = itertools.chain.from_iterable(itertools.zip_longest(*groups))
     clips: list[Clip] = []
@@ -99,7 +124,8 @@ async def _prepare_one(engine: Engine, recording: Recording) -> Clip:
     words: list[Word] = []
     async for hypothesis in offline.transcribe(engine, _once(samples), settings):
         words += [word for segment in hypothesis.segments for word in segment.words]
-    return Clip(samples, words)
+    is_whole = recording.duration_s <= MAX_CLIP_S
+    return Clip(samples, words, normalize(recording.text, "en") if is_whole else [])
 
 
 async def _once(samples: Samples) -> AsyncIterator[Samples]:
@@ -107,80 +133,123 @@ async def _once(samples: Samples) -> AsyncIterator[Samples]:
 
 
 async def measure(
-    engine: Engine, clips: list[Clip], settings: SessionSettings, num_streams: int, minutes: float
-) -> tuple[delays.Delays, float]:
-    """Play to so many streams at once, each its own share of the clips, over and over.
-
-    Returns:
-        The delays, and the seconds of sound played to all streams.
-    """
-    sound_s = 0.0
+    served: Served, clips: list[Clip], start: Start, num_streams: int, minutes: float
+) -> Result:
+    """Play to so many streams at once, each its own share of the clips, over and over."""
     until = time.monotonic() + minutes * 60
+    total = Result()
 
-    async def stream(number: int) -> list[delays.Delays]:
-        nonlocal sound_s
+    async def stream(number: int) -> None:
         await asyncio.sleep(0.37 * number)  # streams do not start in step
-        results = []
         for index in itertools.count():
             clip = clips[(number * len(clips) // num_streams + index) % len(clips)]
-            results.append(await _play(engine, clip, settings))
-            sound_s += len(clip.samples) / SAMPLE_RATE
+            told = await _play(served, clip, start)
+            total.delays.add(delays.measure(told, clip.words))
+            total.sound_s += len(clip.samples) / SAMPLE_RATE
+            if clip.truth:
+                finals = [each.event.text for each in told if isinstance(each.event, Final)]
+                whole = "".join(word.text for word in clip.words)
+                total.streamed += compare(clip.truth, normalize(" ".join(finals), "en"))
+                total.whole += compare(clip.truth, normalize(whole, "en"))
             if time.monotonic() > until:
-                return results
-        raise AssertionError
+                return
 
-    total = delays.Delays()
-    for results in await asyncio.gather(*(stream(i) for i in range(num_streams))):
-        for result in results:
-            total.add(result)
-    return total, sound_s
+    await asyncio.gather(*(stream(number) for number in range(num_streams)))
+    return total
 
 
-async def _play(engine: Engine, clip: Clip, settings: SessionSettings) -> delays.Delays:
+async def _play(served: Served, clip: Clip, start: Start) -> list[Told]:
     told: list[Told] = []
-    async with LiveSession(engine, AudioFormat("pcm_f32le"), settings) as live:
-        started = time.monotonic()
+    async with connect(served.ws, start) as session:
+        began = time.monotonic()
 
-        async def listen() -> None:
-            async for event in live.events():
-                told.append(Told(time.monotonic() - started, event))
+        async def speak() -> None:
+            for first in range(0, len(clip.samples), PACKET):
+                packet = clip.samples[first : first + PACKET]
+                due = began + (first + len(packet)) / SAMPLE_RATE
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                await session.send(packet.tobytes())
+            await session.end()
 
-        listener = asyncio.create_task(listen())
-        for first in range(0, len(clip.samples), PACKET):
-            packet = clip.samples[first : first + PACKET]
-            due = started + (first + len(packet)) / SAMPLE_RATE
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            await live.feed(packet.tobytes())
-        await live.end()
-        await listener
-    return delays.measure(told, clip.words)
+        speaking = asyncio.create_task(speak())
+        async for message in session:
+            event = to_event(message)
+            if event is not None:
+                told.append(Told(time.monotonic() - began, event))
+        await speaking
+    return told
 
 
-def row(result: delays.Delays) -> dict[str, float]:
+def to_event(message: ServerMessage) -> Event | None:
+    """Turn a message back into the event that it was made of, as far as delays are concerned."""
+
+    def samples(seconds: float) -> int:
+        return round(seconds * SAMPLE_RATE)
+
+    match message:
+        case messages.SpeechEnded(channel=channel, segment=segment, end=end, lag=lag):
+            return SpeechEnded(channel, segment, samples(end), samples(lag))
+        case messages.Partial() as m:
+            return Partial(
+                m.channel,
+                m.segment,
+                m.settled,
+                m.volatile,
+                samples(m.start),
+                samples(m.end),
+                m.language,
+                samples(m.lag),
+            )
+        case messages.Final() as m:
+            return Final(
+                channel=m.channel,
+                segment=m.segment,
+                text=m.text,
+                start=samples(m.start),
+                end=samples(m.end),
+                language=m.language,
+                language_probability=0.0,
+                words=(),
+                avg_logprob=0.0,
+                no_speech_probability=0.0,
+                is_endpoint=m.is_endpoint,
+                reason=m.reason,
+                lag=samples(m.lag),
+            )
+        case _:
+            return None
+
+
+def cpu_seconds(served: Served) -> float:
+    """Return the processor time that the service's processes have had."""
+    process = psutil.Process(served.process_id)
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
+
+
+def row(result: Result) -> dict[str, float]:
     """Reduce the measurements to what the table shows."""
+    d = result.delays
     return {
-        "shown_p50": round(delays.percentile(result.shown_s, 50), 2),
-        "shown_p95": round(delays.percentile(result.shown_s, 95), 2),
-        "settled_p50": round(delays.percentile(result.settled_s, 50), 2),
-        "settled_p95": round(delays.percentile(result.settled_s, 95), 2),
-        "final_p50": round(delays.percentile(result.final_s, 50), 2),
-        "final_p95": round(delays.percentile(result.final_s, 95), 2),
-        "changed_percent": round(100 * result.num_changed / max(1, result.num_shown), 1),
-        "held_changed_percent": round(100 * result.num_held_changed / max(1, result.num_held), 1),
-        "words": len(result.shown_s),
+        "shown_p50": round(delays.percentile(d.shown_s, 50), 2),
+        "shown_p95": round(delays.percentile(d.shown_s, 95), 2),
+        "settled_p50": round(delays.percentile(d.settled_s, 50), 2),
+        "settled_p95": round(delays.percentile(d.settled_s, 95), 2),
+        "final_p50": round(delays.percentile(d.final_s, 50), 2),
+        "final_p95": round(delays.percentile(d.final_s, 95), 2),
+        "changed_percent": round(100 * d.num_changed / max(1, d.num_shown), 1),
+        "held_changed_percent": round(100 * d.num_held_changed / max(1, d.num_held), 1),
+        "words": len(d.shown_s),
+        "error_percent": round(result.streamed.rate, 2),
+        "whole_error_percent": round(result.whole.rate, 2),
     }
 
 
 def report(rows: dict[int, dict[str, float]]) -> None:
-    """Print the table; times in seconds."""
-    print("           first right      settled          final        changed  held   CPU s/s")
-    print("streams    p50    p95     p50    p95     p50    p95          %      %")
-    for num_streams, r in rows.items():
-        print(
-            f"{num_streams:7}{r['shown_p50']:7.2f}{r['shown_p95']:7.2f}{r['settled_p50']:8.2f}"
-            f"{r['settled_p95']:7.2f}{r['final_p50']:8.2f}{r['final_p95']:7.2f}"
-            f"{r['changed_percent']:11.1f}{r['held_changed_percent']:7.1f}{r['cpu_s_per_s']:10.2f}"
-        )
+    """Print a column for each number of streams; delays in seconds from the end of the word."""
+    print(f"{'streams':>24}" + "".join(f"{number:>9}" for number in rows))
+    for name in next(iter(rows.values())):
+        print(f"{name:>24}" + "".join(f"{row[name]:9.2f}" for row in rows.values()))
 
 
 if __name__ == "__main__":
