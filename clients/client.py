@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import random
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -21,16 +20,12 @@ from websockets.exceptions import ConnectionClosed
 
 from clients.handshake import DEFAULT_URL, ClientError, NoServer, Refused, open_socket
 from clients.keeper import Keeper
+from clients.retry import Retries
 from streamer import protocol
 from streamer.protocol import Done, Error, Ready, ServerMessage, Start
 
-# between two attempts to come back: doubled each time, with jitter, so that the clients of a server
-# that restarts do not all return in the same instant
-FIRST_DELAY_S, MAX_DELAY_S = 0.5, 30.0
-STABLE_S = 10.0  # a connection that lasted this long starts the delays anew
 LOADING_S, LOADING_POLL_S = 120.0, 1.0  # a server that has just started loads its model first
 MAX_UNSENT_S = 60.0  # of sound that `send` keeps without a connection
-PATIENCE_S = 300.0  # of attempts in a row, then the client gives up
 # the server will say the same again: the client's fault, or its message was too big
 FINAL_CODES = frozenset({1007, 1008, 1009})
 
@@ -64,10 +59,7 @@ class Stream:
         self._is_ended = self._is_end_sent = False
         self._sending = asyncio.Lock()
         self._is_flowing = asyncio.Event()  # the server takes sound on this connection
-        self._ready_at = float("inf")
-        # since the last connection that was stable; None while the first one lasts
-        self._broken_since: float | None = None
-        self._num_attempts = 0
+        self._retries = Retries()
 
     async def send(self, audio: bytes) -> None:
         """Send sound in the encoding of the start; waits where the server is behind.
@@ -179,7 +171,7 @@ class Stream:
         match message:
             case Ready():
                 self._session = message.session
-                self._ready_at = time.monotonic()
+                self._retries.ready(time.monotonic())
             case Error(code="unknown_session"):
                 await self._begin_again()
                 return None
@@ -217,15 +209,11 @@ class Stream:
             ClientError: the server does not let us, or is away for too long.
         """
         self._is_flowing.clear()
-        if time.monotonic() - self._ready_at > STABLE_S or self._broken_since is None:
-            self._num_attempts, self._broken_since = 0, time.monotonic()
-        self._ready_at = float("inf")
+        self._retries.broke(time.monotonic())
         wait_s = 0.0
         while True:
-            delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2**self._num_attempts)
-            delay_s = max(wait_s, delay_s) * random.uniform(0.75, 1.25)
-            self._num_attempts += 1
-            if time.monotonic() + delay_s - self._broken_since > PATIENCE_S:
+            delay_s = self._retries.next_delay(time.monotonic(), wait_s)
+            if delay_s is None:
                 raise ClientError(reason)
             self._on_wait(reason, delay_s)
             await asyncio.sleep(delay_s)

@@ -11,7 +11,7 @@ from cutting_proxy import relay
 from running_service import Running, babble, pcm16, quiet, running
 from websockets.asyncio.server import ServerConnection, serve
 
-from clients import client
+from clients import client, retry
 from clients.client import ClientError, NoServer, Refused, Stream, connect
 from streamer.config import ServerConfig
 from streamer.protocol import Done, Final, Ready, ServerMessage, Start
@@ -23,7 +23,7 @@ WORDS = " ".join(f"w{i}" for i in range(12))
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_DELAY_S", 0.05)
+    monkeypatch.setattr(retry, "FIRST_DELAY_S", 0.05)
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ async def test_a_server_that_is_loading_is_waited_for(monkeypatch: pytest.Monkey
 async def test_close_codes_decide_whether_to_come_back(
     monkeypatch: pytest.MonkeyPatch, code: int, is_retried: bool
 ) -> None:
-    monkeypatch.setattr(client, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(retry, "PATIENCE_S", 1.0)
     times: list[float] = []
 
     async def slam(connection: ServerConnection) -> None:
