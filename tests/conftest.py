@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import settings
 
 import engine  # noqa: F401 - says how OpenMP waits, before a test module loads torch
+
+settings.register_profile("wordwire", deadline=None)  # a busy machine makes no test wrong
+settings.load_profile("wordwire")
 
 SPEECH = Path(__file__).parents[2] / "shared/data/speech"
 

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from clients import client
+from clients import client, retry
 from streamer.protocol import Final, Start
 from tests.faults.speaker import PACKET_S, speech, words_of
 from tests.faults.victim import Victim, victim
@@ -19,7 +19,7 @@ START = Start(language="en")
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_DELAY_S", 0.2)
+    monkeypatch.setattr(retry, "FIRST_DELAY_S", 0.2)
 
 
 def free_port() -> int:
@@ -58,12 +58,15 @@ async def _replace(first: Victim, port: int, stack: contextlib.AsyncExitStack) -
     """Stop a service as a supervisor does, and start the next one at the same address."""
     code, _ = await first.stop()
     assert code == 0
-    await stack.enter_async_context(victim(f"--port={port}"))
+    await stack.enter_async_context(victim(f"--port={port}", "--no-calibrate"))
 
 
 async def test_clients_of_a_restarted_service_lose_no_word() -> None:
     port = free_port()
-    async with contextlib.AsyncExitStack() as stack, victim(f"--port={port}") as first:
+    async with (
+        contextlib.AsyncExitStack() as stack,
+        victim(f"--port={port}", "--no-calibrate") as first,
+    ):
         talks = [
             asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=2.0)) for _ in range(5)
         ]
@@ -78,12 +81,15 @@ async def test_clients_of_a_restarted_service_lose_no_word() -> None:
 
 async def test_a_killed_service_costs_its_clients_no_word_either() -> None:
     port = free_port()
-    async with contextlib.AsyncExitStack() as stack, victim(f"--port={port}") as first:
+    async with (
+        contextlib.AsyncExitStack() as stack,
+        victim(f"--port={port}", "--no-calibrate") as first,
+    ):
         talk = asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=2.0))
         await asyncio.sleep(2.2)
         first.process.kill()
         await first.process.wait()
-        await stack.enter_async_context(victim(f"--port={port}"))
+        await stack.enter_async_context(victim(f"--port={port}", "--no-calibrate"))
         finals = await talk
         assert sum(len(final.text.split()) for final in finals) >= 4 * NUM_SENTENCES - 1
         assert finals[-1].start > 8
