@@ -1,10 +1,11 @@
 """What does each `delay` setting cost in errors, and gain in time?
 
     python -m benchmarks.eagerness [--minutes 1] [--delays low high] [--plot eagerness.png]
+    python -m benchmarks.eagerness --read low.jsonl high.jsonl --plot docs/eagerness.png
 
 A simulated clock plays recordings at the pace of real time once per setting; a window costs what
 base takes for it on two idle cores. The plot has a point per setting: how late text settles, and
-how much more of it is wrong than in whole recordings.
+how much more of it is wrong than in whole recordings. --read takes what runs wrote with --texts.
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ class Result:
     streamed: Errors = dataclasses.field(default_factory=Errors)
     whole: Errors = dataclasses.field(default_factory=Errors)
 
+    def score(self, recording: Recording, streamed: str, whole: str) -> None:
+        """Count the errors of a recording, unless only a part of it was played."""
+        if recording.duration_s <= LIMIT_S:
+            truth = normalize(recording.text, "en")
+            self.streamed += compare(truth, normalize(streamed, "en"))
+            self.whole += compare(truth, normalize(whole, "en"))
+
     @property
     def excess(self) -> float:
         """Points of word error rate above whole recordings."""
@@ -54,7 +62,14 @@ async def main() -> None:
     )
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--texts", type=Path, help="add a line of JSON for every recording here")
+    parser.add_argument("--read", type=Path, nargs="+", help="draw these runs instead of playing")
     arguments = parser.parse_args()
+    if arguments.read:
+        results = read(arguments.read, list_recordings(arguments.data))
+        report(results)
+        if arguments.plot:
+            plot(results, arguments.plot)
+        return
     recordings = sample(
         [r for r in list_recordings(arguments.data) if r.category in CATEGORIES], arguments.minutes
     )
@@ -113,10 +128,7 @@ async def measure(
                 words += [word for segment in hypothesis.segments for word in segment.words]
             found = delays.measure(played.told, words)
             result.delays.add(found)
-            if recording.duration_s <= LIMIT_S:
-                truth = normalize(recording.text, "en")
-                result.streamed += compare(truth, normalize(played.text, "en"))
-                result.whole += compare(truth, normalize(text, "en"))
+            result.score(recording, played.text, text)
             row: dict[str, object] = {"name": recording.name, "delay": delay.value, "whole": text}
             row |= {"streamed": played.text, "windows": len(played.windows)}
             append_line(texts, row | dataclasses.asdict(found))
@@ -125,6 +137,19 @@ async def measure(
         for recording in sorted(recordings, key=lambda r: -r.duration_s):
             group.create_task(one(recording))
     return result
+
+
+def read(paths: list[Path], recordings: list[Recording]) -> dict[Delay, Result]:
+    """Add up the lines that runs wrote with --texts."""
+    by_name = {recording.name: recording for recording in recordings}
+    fields = {field.name for field in dataclasses.fields(delays.Delays)}
+    results: dict[Delay, Result] = {}
+    for line in "".join(path.read_text() for path in paths).splitlines():
+        row = json.loads(line)
+        result = results.setdefault(Delay(row["delay"]), Result())
+        result.delays.add(delays.Delays(**{name: row[name] for name in fields}))
+        result.score(by_name[row["name"]], row["streamed"], row["whole"])
+    return {delay: results[delay] for delay in Delay if delay in results}
 
 
 async def _once(samples: Samples) -> AsyncIterator[Samples]:
@@ -164,6 +189,8 @@ def plot(results: dict[Delay, Result], path: Path) -> None:
         )
     axes.set_xlabel("end of a word to its settling, s: the middle, and a line to the slowest 5 %")
     axes.set_ylabel("word error above whole recordings, points")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
 
