@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.cuda.kernels.encoder import norm as normalise
 from engine.cuda.kernels.linear import Tiling, row_linear
+from engine.cuda.kernels.norm import norm as normalise
 from engine.layers import Add, Pair, Project
 
 # Of the projection onto the vocabulary, the best of those that were tried at 1 to 256 rows. Both

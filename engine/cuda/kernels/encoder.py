@@ -1,4 +1,4 @@
-"""The encoder's own kernels: attention over windows of any length, and the norm.
+"""The encoder's own kernel: attention over windows of any length.
 
 Tokens of all windows lie packed one after another. Each program attends from a block of queries
 of one window to all of that window, so windows neither see nor wait for each other.
@@ -14,7 +14,6 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-EPSILON = 1e-5  # torch.nn.LayerNorm
 QUERY_BLOCK = 64  # queries of one program
 KEY_BLOCK = 64  # keys that they attend to at once
 LOG2_E = math.log2(math.e)
@@ -118,46 +117,5 @@ def attend_windows(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: 
         BLOCK_N=KEY_BLOCK,
         num_warps=4,
         num_stages=3,
-    )
-    return out
-
-
-@triton.jit
-def norm_kernel(
-    x,
-    shift,
-    weight,
-    bias,
-    out,
-    C: tl.constexpr,
-    EPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64)
-    c = tl.arange(0, BLOCK)
-    inside = c < C
-    values = tl.load(x + row * C + c, mask=inside, other=0.0).to(tl.float32)
-    values += tl.load(shift + c, mask=inside, other=0.0)
-    mean = tl.sum(values, axis=0) / C
-    centred = tl.where(inside, values - mean, 0.0)
-    variance = tl.sum(centred * centred, axis=0) / C
-    normal = centred * tl.rsqrt(variance + EPS)
-    normal = normal * tl.load(weight + c, mask=inside, other=0.0)
-    normal += tl.load(bias + c, mask=inside, other=0.0)
-    tl.store(out + row * C + c, normal.to(out.dtype.element_ty), mask=inside)
-
-
-def norm(x: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, num_warps: int) -> Tensor:
-    """Normalise the rows of x + shift: (N, C) -> (N, C); shift, weight and bias (C,) float32.
-
-    Args:
-        num_warps: for each row. One where rows are many: it waits for no other, and many rows
-            share a processor. Eight where they are few. The bits depend on it.
-    """
-    N, C = x.shape
-    assert x.is_contiguous()
-    out = torch.empty_like(x)
-    norm_kernel[(N,)](
-        x, shift, weight, bias, out, C, EPSILON, triton.next_power_of_2(C), num_warps=num_warps
     )
     return out

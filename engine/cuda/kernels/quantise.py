@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.cuda.kernels.encoder import EPSILON
+from engine.cuda.kernels.norm import EPSILON, normalise
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0  # the largest number of that type
@@ -32,12 +32,7 @@ def quantise_norm_kernel(
     inside = c < C
     values = tl.load(x + row * C + c, mask=inside, other=0.0).to(tl.float32)
     values += tl.load(shift + c, mask=inside, other=0.0)
-    mean = tl.sum(values, axis=0) / C
-    centred = tl.where(inside, values - mean, 0.0)
-    variance = tl.sum(centred * centred, axis=0) / C
-    normal = centred * tl.rsqrt(variance + EPS)
-    normal = normal * tl.load(weight + c, mask=inside, other=0.0)
-    normal += tl.load(bias + c, mask=inside, other=0.0)
+    normal = normalise(values, weight, bias, c, inside, C, EPS)
     largest = tl.maximum(tl.max(tl.abs(normal), axis=0), 1e-6)
     tl.store(scales + row, largest / LARGEST)
     tl.store(
