@@ -17,6 +17,8 @@ from engine.scheduler import Encode, Scheduler
 from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
 
+MARGIN = 25  # positions; EngineConfig.tail_margin_s
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -120,7 +122,7 @@ def _make_sequence(job: Job, id: int, tokenizer: Tokenizer, fold: int | None) ->
         stream_id=id,
         is_final=False,
         deadline=0.0,
-        extent=measure_extent(len(job.sound), factor=fold, margin=50),
+        extent=measure_extent(len(job.sound), factor=fold, margin=MARGIN),
         prefix=list(job.prefix),
         max_tokens=job.max_tokens,
         sot_index=job.sot_index,

@@ -108,22 +108,23 @@ async def churn(
     return rows
 
 
-def report(rows: list[dict[str, float]], num_leaked: int) -> None:
+def summarise(rows: list[dict[str, float]], num_leaked: int) -> dict[str, float]:
+    """Give totals, and the least and the most that was held once everything ran."""
     settled = [row for row in rows if row["at_s"] >= min(SETTLED_S, rows[-1]["at_s"])]
+    last = rows[-1]
     result: dict[str, float] = {
-        "seconds": rows[-1]["at_s"],
-        "streams": rows[-1]["streams"],
-        "windows": rows[-1]["encoded"],
-        "passes": rows[-1]["passes"],
-        "eager_passes": rows[-1]["passes"] - rows[-1]["graph_replays"],
-        "failures": rows[-1]["failures"],
+        "seconds": last["at_s"],
+        "streams": last["streams"],
+        "windows": last["encoded"],
+        "passes": last["passes"],
+        "eager_passes": last["passes"] - last["graph_replays"],
+        "failures": last["failures"],
         "pages_leaked": num_leaked,
     }
     for name in ("allocated_mb", "reserved_mb", "nvidia_smi_mb", "host_peak_mb"):
         values = [row[name] for row in settled]
         result |= {f"{name}_least": min(values), f"{name}_most": max(values)}
-        print(f"{name:16} after {settled[0]['at_s']:.0f} s: {min(values):.1f} to {max(values):.1f}")
-    print(json.dumps({"churn": result}))
+    return result
 
 
 def main() -> None:
@@ -143,9 +144,12 @@ def main() -> None:
             churn(engine, sounds, arguments.at_once, arguments.seconds, arguments.out)
         )
         time.sleep(1.0)  # the engine's thread lets go of what was left last
-        report(rows, engine.num_pages - engine.num_free_pages)
+        result = summarise(rows, engine.num_pages - engine.num_free_pages)
     finally:
         engine.close()
+    for name, value in result.items():
+        print(f"{name:22} {value:12.1f}")
+    print(json.dumps({"churn": result}))
 
 
 if __name__ == "__main__":

@@ -25,12 +25,16 @@ REPEATS = 20
 
 
 def measure_us(run: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Give the median time of a piece of device work, in microseconds."""
+    """Give the median time of a piece of device work, in microseconds.
+
+    The device is kept busy until all of it is enqueued, or a graph's launch would count too.
+    """
     for _ in range(3):
         run()
     times = []
     for _ in range(repeats):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(1_000_000)  # cycles: half a millisecond
         begin.record()
         run()
         end.record()

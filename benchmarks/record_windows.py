@@ -1,9 +1,12 @@
 """Which windows do live streams ask for, and how much of each is decoded?
 
 Plays long recordings to sessions at the pace of real time, with base, and writes a table of all
-windows: what `benchmarks.cuda_live` draws from.
+windows: what `benchmarks.cuda_live` draws from. Sound comes a second at a time, so a stream asks
+for about a window a second, as in the load that is played. A service that takes long to answer
+keeps its windows shorter: that is a table of its own.
 
     python -m benchmarks.record_windows > benchmarks/live_windows.json
+    python -m benchmarks.record_windows --turn 0.45 > benchmarks/live_windows_rushed.json
 """
 
 from __future__ import annotations
@@ -20,10 +23,8 @@ from engine.local import load_engine
 from engine.request import Request
 from streamer.settings import SessionSettings
 
-COST_S = 0.9  # so that a stream asks for about one window a second, as the load that is played does
 
-
-async def main(seconds: float) -> None:
+async def main(seconds: float, turn_s: float) -> None:
     engine = load_engine(EngineConfig())
     table: list[list[float | int]] = []
     settle = engine._loop._settle
@@ -51,16 +52,20 @@ async def main(seconds: float) -> None:
             if recording.category == "longform_en":
                 samples = recording.read(seconds)
                 duration_s += len(samples) / SAMPLE_RATE
+                settings = SessionSettings(language="en")
                 await play(
-                    engine, samples, SessionSettings(language="en"), cost=lambda _window: COST_S
+                    engine, samples, settings, packet=SAMPLE_RATE, cost=lambda _window: turn_s
                 )
     finally:
         engine.close()
     columns = ["seconds", "is_final", "prefix", "tokens", "drafted", "steps"]
-    print(json.dumps({"sound_s": round(duration_s, 1), "columns": columns, "windows": table}))
+    about = {"sound_s": round(duration_s, 1), "turn_s": turn_s, "columns": columns}
+    print(json.dumps({**about, "windows": table}))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0, help="of each recording")
-    asyncio.run(main(parser.parse_args().seconds))
+    parser.add_argument("--turn", type=float, default=0.2, help="seconds until a window is decoded")
+    arguments = parser.parse_args()
+    asyncio.run(main(arguments.seconds, arguments.turn))
