@@ -1,9 +1,9 @@
 """Which windows do live streams ask for, and how much of each is decoded?
 
 Plays long recordings to sessions at the pace of real time, with base, and writes a table of all
-windows: what `benchmarks.cuda_live` draws from. Sound comes a second at a time, so a stream asks
-for about a window a second, as in the load that is played. A service that takes long to answer
-keeps its windows shorter: that is a table of its own.
+windows: what `benchmarks.cuda_live` draws from. Sound comes a second at a time, and a stream
+asks for about two windows a second. A service that takes long to answer keeps its windows shorter:
+that is a table of its own.
 
     python -m benchmarks.record_windows > benchmarks/live_windows.json
     python -m benchmarks.record_windows --turn 0.45 > benchmarks/live_windows_rushed.json
