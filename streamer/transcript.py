@@ -30,6 +30,7 @@ OLD = 40_000  # 2.5 s: more sound behind a word than this makes the model no sur
 # fewer change then: docs/streaming.md.
 EDGE = 2_400  # 0.15 s
 LIKELY = 0.5
+MOST_TAKEN = 3  # words that are taken from what is shown at once; else the next hypothesis decides
 
 PATIENCE = {
     Delay.MINIMAL: Patience(2, 2, 0),
@@ -60,16 +61,7 @@ class Transcript:
         self._tails: list[list[Word]] = []  # unsettled words of the last hypotheses, oldest first
         self._before: list[Word] = []  # the volatile words before the newest ones
         self._edge = 0  # end of the newest window, if it may have cut a word
-
-    @property
-    def steady(self) -> list[Word]:
-        """The volatile words that are worth showing: those at the end often change at once."""
-        num_agreed_before = num_agreed(self._before, self.volatile)
-        for index, word in enumerate(self.volatile):
-            is_likely = index < num_agreed_before or word.probability >= LIKELY
-            if word.end > self._edge - EDGE or not is_likely:
-                return self.volatile[:index]
-        return self.volatile
+        self.steady: list[Word] = []  # volatile words that are worth showing
 
     @property
     def anchors(self) -> list[Word]:
@@ -80,6 +72,7 @@ class Transcript:
         """Show a hypothesis that does not count for settling."""
         self._before, self._edge = self.volatile, end
         self.volatile = uncovered(self.anchors, words)
+        self._choose_steady()
 
     def agree(self, words: Sequence[Word], end: int, *, is_pause: bool, may_settle: bool) -> None:
         """Take the hypothesis of a marked window; settle what it shares with those before it.
@@ -101,6 +94,23 @@ class Transcript:
         self._before, self._edge = self.volatile, end + EDGE if is_pause else end
         self.volatile = tail
         self._settle(count)
+        self._choose_steady()
+
+    def _choose_steady(self) -> None:
+        """Choose what to show: words at the end often change at once.
+
+        A word that is read anew, and unlikely, hides all behind it. People would see most of a line
+        vanish and come back, so what is shown then stays until a hypothesis has as much.
+        """
+        num_agreed_before = num_agreed(self._before, self.volatile)
+        count = 0
+        for index, word in enumerate(self.volatile):
+            is_likely = index < num_agreed_before or word.probability >= LIKELY
+            if word.end > self._edge - EDGE or not is_likely:
+                break
+            count += 1
+        if count >= len(self.steady) - MOST_TAKEN:
+            self.steady = self.volatile[:count]
 
     def _num_trusted(self, tail: Sequence[Word], end: int) -> int:
         """Count the words at the start of a new tail that enough hypotheses share."""
@@ -121,7 +131,7 @@ class Transcript:
         """Settle all that the newest marked window has: it was the last one before a silence."""
         self.volatile = self._tails[-1] if self._tails else []
         self._settle(len(self.volatile))
-        self._tails = []
+        self._tails, self.steady = [], []
 
     def forget_disagreement(self) -> None:
         """Let the next hypothesis agree only with those after it: it reads another language."""
@@ -137,12 +147,12 @@ class Transcript:
     def cut(self, start: int) -> Transcript:
         """Keep what is settled; return the segment that goes on with the rest."""
         rest = Transcript(start, self.patience, self.anchors)
-        rest.volatile, rest._tails = self.volatile, self._tails
-        self.volatile, self._tails = [], []
+        rest.volatile, rest._tails, rest.steady = self.volatile, self._tails, self.steady
+        self.volatile, self._tails, self.steady = [], [], []
         return rest
 
     def _settle(self, count: int) -> None:
         self.settled += self.volatile[:count]
         self._before = self._before[count:]
-        self.volatile = self.volatile[count:]
+        self.volatile, self.steady = self.volatile[count:], self.steady[count:]
         self._tails = [tail[count:] for tail in self._tails]

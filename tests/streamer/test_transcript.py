@@ -151,3 +151,21 @@ def test_in_a_pause_all_words_are_shown() -> None:
     transcript = Transcript(0, PLAIN)
     agree(transcript, "the cat sat", is_pause=True)
     assert join(transcript.steady) == "the cat sat"
+
+
+def test_most_of_what_is_shown_is_not_taken_away_at_once() -> None:
+    transcript = Transcript(0, PLAIN)
+    words = said("the cat sat on the mat today")
+    transcript.preview(words, words[-1].end + SECOND)
+    assert join(transcript.steady) == "the cat sat on the mat today"
+    other = [dataclasses.replace(w, probability=0.3) for w in said("a hat sat on the mat today")]
+    transcript.preview(other, other[-1].end + SECOND)
+    assert join(transcript.steady) == "the cat sat on the mat today"
+    transcript.preview(other, other[-1].end + SECOND)  # heard again
+    assert join(transcript.steady) == "a hat sat on the mat today"
+    transcript.preview(other[:4], other[-1].end + SECOND)
+    assert join(transcript.steady) == "a hat sat on"
+    agree(transcript, "a hat sat")
+    agree(transcript, "a hat sat", is_pause=True)
+    transcript.complete()
+    assert (settled(transcript), transcript.steady) == ("a hat sat", [])
