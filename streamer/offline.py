@@ -150,9 +150,11 @@ def _left_over(hypothesis: Hypothesis, start: int) -> int | None:
         hypothesis: of a chunk, up to its end.
         start: of the chunk's newest window.
     """
-    if not hypothesis.segments or doubt(hypothesis) is not None or has_loop(hypothesis):
+    if not hypothesis.segments or doubt(hypothesis) is not None:
         return None
-    words = words_in(hypothesis.segments[-1])
+    words = [word for segment in hypothesis.segments for word in words_in(segment)]
+    if has_loop(hypothesis) and len(cut_loop(words)) < len(words):
+        return None
     last = words[-1].end if hypothesis.is_truncated else hypothesis.segments[-1].end
     is_worth_it = hypothesis.end - last >= LEFT_OVER and last - start >= LEFT_OVER
     return last if is_worth_it else None

@@ -111,6 +111,23 @@ async def test_a_loop_is_cut_and_what_comes_before_it_is_kept() -> None:
     assert text(hypotheses) == talk.text + " so"
 
 
+async def test_what_one_decode_has_no_room_for_is_decoded_in_a_further_window() -> None:
+    class Cramped(Recogniser):
+        def decode(self, window: Window) -> Hypothesis:
+            hypothesis = super().decode(window)
+            (segment,) = hypothesis.segments
+            if len(segment.words) <= 12:
+                return hypothesis
+            words = segment.words[:12]
+            text = "".join(word.text for word in words)
+            # without a closing timestamp, the text is said to last to the window's end
+            segment = dataclasses.replace(segment, text=text, words=words, end=window.end)
+            return dataclasses.replace(hypothesis, segments=(segment,), is_truncated=True)
+
+    talk = timeline([40], [0.8])
+    assert text(await transcribe(ScriptedEngine(Cramped(talk.words)), talk)) == talk.text
+
+
 async def test_speech_behind_the_last_segment_of_a_window_is_decoded_too() -> None:
     """The model may close its last segment well before the window's end, and stop."""
 
