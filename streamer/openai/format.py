@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from engine.api import SAMPLE_RATE, Word
 from streamer.collector import Collector, Passage
@@ -13,6 +14,16 @@ from streamer.protocol import seconds
 
 FRAME = SAMPLE_RATE // 100  # samples of a mel frame, the unit of `seek`
 AUDIO_TOKEN = SAMPLE_RATE // 50  # samples of an encoder position, the unit of audio tokens
+SHORTEST_CUE = SAMPLE_RATE // 10  # 0.1 s: players drop cues that are over as soon as they begin
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """One subtitle; times in samples."""
+
+    start: int
+    end: int
+    text: str
 
 
 def write_json(collector: Collector, duration: int, *, has_logprobs: bool) -> dict[str, object]:
@@ -53,19 +64,17 @@ def write_text(collector: Collector) -> str:
 
 def write_srt(passages: Sequence[Passage]) -> str:
     return "\n".join(
-        f"{number}\n{_clock(p.segment.start, ',')} --> {_clock(p.segment.end, ',')}\n"
-        f"{p.segment.text.strip()}\n"
-        for number, p in enumerate(passages, 1)
+        f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{cue.text}\n"
+        for number, cue in enumerate(_cues(passages), 1)
     )
 
 
 def write_vtt(passages: Sequence[Passage]) -> str:
     cues = (
-        f"{_clock(p.segment.start, '.')} --> {_clock(p.segment.end, '.')}\n"
+        f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n"
         # what looks like markup or an arrow would end the cue
-        f"{p.segment.text.strip().replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')}"
-        "\n"
-        for p in passages
+        f"{cue.text.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')}\n"
+        for cue in _cues(passages)
     )
     return "\n".join(["WEBVTT\n", *cues])
 
@@ -130,6 +139,15 @@ def _write_segment(number: int, passage: Passage) -> dict[str, object]:
         "compression_ratio": _finite(window.compression_ratio),
         "no_speech_prob": _finite(window.no_speech_probability),
     }
+
+
+def _cues(passages: Iterable[Passage]) -> Iterator[Cue]:
+    """Give cues that last long enough to be seen, one after the other."""
+    end = 0
+    for passage in passages:
+        start = max(end, passage.segment.start)
+        end = max(passage.segment.end, start + SHORTEST_CUE)
+        yield Cue(start, end, passage.segment.text.strip())
 
 
 def _finite(value: float) -> float:

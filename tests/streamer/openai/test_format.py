@@ -99,6 +99,16 @@ def test_subtitles() -> None:
     assert (write.write_srt([]), write.write_vtt([])) == ("", "WEBVTT\n")
 
 
+def test_cues_last_long_enough_and_follow_one_another() -> None:
+    # segments of 20 ms, as the model may write them
+    cues = write.write_srt(collect(window(" One.", " Two.", " Three.", step=320)).passages)
+    assert [line for line in cues.split("\n") if "-->" in line] == [
+        "00:00:00,000 --> 00:00:00,100",
+        "00:00:00,100 --> 00:00:00,200",
+        "00:00:00,200 --> 00:00:00,300",
+    ]
+
+
 def test_events_are_the_vendors() -> None:
     collector = collect(window(" One."))
     assert write.write_delta("One.") == b'data: {"type":"transcript.text.delta","delta":"One."}\n\n'
