@@ -93,6 +93,7 @@ class LocalEngine:
             max_encode_batch=parts.max_encode_batch,
             max_encode_positions=parts.max_encode_positions,
             max_waiting=self._max_streams,
+            max_background_batch=1 if parts.encode_slowly else None,
         )
         settler = Settler(config, self.tokenizer, self.runner, self.counters)
         self._loop = Loop(
@@ -102,6 +103,7 @@ class LocalEngine:
             self.counters,
             parts.can_encode,
             tidy=release_heap,
+            encode_slowly=parts.encode_slowly,
         )
         self._scheduler = scheduler
         self._pools = (self_pool, cross_pool)

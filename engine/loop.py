@@ -7,8 +7,9 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Rows
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -21,6 +22,9 @@ from engine.sequence import Phase, Sequence
 
 logger = logging.getLogger(__name__)
 
+EncodeSlowly = Callable[[Rows[Sequence], Rows[Samples]], Iterator[None]]
+
+MAX_PASSED = 20  # turns that others may have between two pieces of a window in the background
 IDLE_S = 0.5  # without work before memory is given back
 TIDY_S = 60.0  # between two times that it is: what is given back is asked for again
 
@@ -35,6 +39,14 @@ class Runs(Protocol):
     def forget(self, sequence: Sequence) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Background:
+    """Windows that nobody awaits, encoded a piece at a time."""
+
+    work: Encode
+    pieces: Iterator[None]
+
+
 class Loop:
     """Owns the scheduler and the runner. `submit`, `abort` and `close` may come from any thread."""
 
@@ -46,6 +58,7 @@ class Loop:
         counters: Counters,
         can_encode: Callable[[], bool] = lambda: True,
         tidy: Callable[[], None] = lambda: None,
+        encode_slowly: EncodeSlowly | None = None,
     ) -> None:
         """Prepare the loop; `start` starts its thread.
 
@@ -54,6 +67,8 @@ class Loop:
                 True ends the request, which has been answered; False lets it decode on.
             can_encode: False while the runner still encodes.
             tidy: called now and then when there is nothing to do.
+            encode_slowly: encodes a piece at a time, so that a long window that nobody awaits does
+                not hold up those who speak; None where an encode holds up nobody.
         """
         self._scheduler = scheduler
         self._runner = runner
@@ -61,6 +76,9 @@ class Loop:
         self._counters = counters
         self._can_encode = can_encode
         self._tidy = tidy
+        self._encode_slowly = encode_slowly
+        self._background: Background | None = None
+        self._num_passed = 0  # turns that went to others since its last piece
         self._tidied_at = -math.inf
         self._has_worked = False  # since then
         self._inbox: deque[tuple[Request, bool]] = deque()  # True: new, False: abort
@@ -127,12 +145,34 @@ class Loop:
                 self._take_in(request)
             elif request.sequence.id in self._requests:
                 self._drop(request)
-        work = self._scheduler.next(self._can_encode())
+        background = self._background
+        must_wait = self._scheduler.has_awaited and self._num_passed < MAX_PASSED
+        if background is not None and not must_wait:
+            self._num_passed = 0
+            self._attempt(background.work, lambda: self._go_on(background))
+            return
+        self._num_passed += 1
+        has_background = background is not None
+        work = self._scheduler.next(self._can_encode(), has_background=has_background)
         if work is None:
             return
+        encode_slowly = self._encode_slowly
+        if isinstance(work, Encode) and encode_slowly and self._scheduler.begin_background(work):
+            pieces = encode_slowly(work.sequences, self._audio(work))
+            self._background, self._num_passed = Background(work, pieces), 0
+            return
+        duration_s = self._attempt(work, lambda: self._carry_out(work))
+        self._scheduler.ran(work, duration_s)
+
+    def _attempt(self, work: Encode | Step, run: Callable[[], None]) -> float:
+        """Run a piece of work; whatever it raises costs its windows, and nobody else's.
+
+        Returns:
+            Seconds that it took.
+        """
         start = time.perf_counter()
         try:
-            self._carry_out(work)
+            run()
         except torch.OutOfMemoryError:
             logger.warning("out of memory with %d windows at once", len(work.sequences))
             self._scheduler.shed(work)
@@ -142,11 +182,22 @@ class Loop:
             logger.exception("a step failed")
             self._lose(work, "the engine failed")
         duration_s = time.perf_counter() - start
-        self._scheduler.ran(work, duration_s)
         if isinstance(work, Encode):
             self._counters.encode_s += duration_s
         else:
             self._counters.decode_s += duration_s
+        return duration_s
+
+    def _go_on(self, background: Background) -> None:
+        """Encode the next piece of the windows in the background."""
+        try:
+            next(background.pieces)
+        except StopIteration:
+            self._background = None
+            self._scheduler.end_background(background.work)
+
+    def _audio(self, work: Encode) -> list[Samples]:
+        return [self._requests[sequence.id].window.audio for sequence in work.sequences]
 
     def _take_in(self, request: Request) -> None:
         sequence = request.sequence
@@ -162,8 +213,7 @@ class Loop:
 
     def _carry_out(self, work: Encode | Step) -> None:
         if isinstance(work, Encode):
-            audio = [self._requests[s.id].window.audio for s in work.sequences]
-            self._runner.encode(work.sequences, audio)
+            self._runner.encode(work.sequences, self._audio(work))
             return
         self._runner.step(work.sequences)
         for sequence in work.sequences:
@@ -187,6 +237,9 @@ class Loop:
     def _drop(self, request: Request) -> None:
         sequence = request.sequence
         self._requests.pop(sequence.id, None)
+        if sequence.phase is Phase.ENCODING:
+            assert self._background is not None and len(self._background.work.sequences) == 1
+            self._background = None  # its pages are others' from now on
         if sequence.phase is not Phase.DONE:
             self._scheduler.release(sequence)
         self._runner.forget(sequence)

@@ -11,6 +11,7 @@ from engine.attention.sdpa import SdpaAttention
 from engine.config import EngineConfig, ModelConfig
 from engine.counters import Counters
 from engine.layers import LinearMaker
+from engine.loop import EncodeSlowly
 from engine.models import ModelFiles
 from engine.outcome import AligningRunner
 from engine.pages import PagePool
@@ -43,6 +44,7 @@ class Parts:
     max_encode_batch: int
     max_encode_positions: int
     can_encode: Callable[[], bool] = lambda: True
+    encode_slowly: EncodeSlowly | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +94,17 @@ def build_plain_parts(plan: Plan) -> Parts:
         device=device,
     )
     rules = build_rules(plan.model, plan.tokenizer, device=device)
+    runner = Runner(model, attention, rules, plan.tokenizer, device, plan.counters)
     return Parts(
         model,
         rules,
-        Runner(model, attention, rules, plan.tokenizer, device, plan.counters),
+        runner,
         self_pool,
         cross_pool,
         max_batch,
         config.max_encode_batch or CPU_ENCODE_BATCH,
         CPU_ENCODE_POSITIONS if device.type == "cpu" else plan.model.max_source_positions,
+        encode_slowly=runner.encode_slowly,
     )
 
 

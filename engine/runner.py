@@ -7,6 +7,7 @@ every position from which a token is sampled. A row without a proposal is a plai
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 
@@ -91,18 +92,26 @@ class Runner:
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
         """Encode windows together and store their cross-attention K/V in their pages."""
+        for _ in self.encode_slowly(sequences, audio):
+            pass
+
+    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[None]:
+        """Encode a layer at a time; other windows may be encoded and decoded in between."""
         self._counters.num_encodes += 1
         self._counters.num_encoded += len(sequences)
+        extents = [sequence.extent for sequence in sequences]
         with torch.inference_mode():
             # a copy, since a caller's array may be read-only or run backwards
             windows = [torch.from_numpy(np.array(s)).to(self._device) for s in audio]
-            extents = [sequence.extent for sequence in sequences]
             x = self._embed(windows, extents)
-            self._attention.plan_encoder(extents)
-            x = self._model.encode(x, self._attention)
-            self._attention.store_cross(
-                [sequence.cross_pages for sequence in sequences], self._model.project_cross(x)
-            )
+        for number in range(self._model.config.encoder_layers):
+            yield
+            with torch.inference_mode():
+                self._attention.plan_encoder(extents)  # others may have planned theirs
+                x = self._model.encode_layer(number, x, self._attention)
+        with torch.inference_mode():
+            x = self._model.project_cross(self._model.finish_encoding(x))
+            self._attention.store_cross([sequence.cross_pages for sequence in sequences], x)
 
     def _embed(self, windows: list[Tensor], extents: list[Extent]) -> Tensor:
         if self._device.type == "cpu":

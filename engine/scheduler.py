@@ -45,6 +45,7 @@ class Scheduler:
         max_encode_batch: int,
         max_encode_positions: int,
         max_waiting: int,
+        max_background_batch: int | None = None,
     ) -> None:
         """Schedule for one model.
 
@@ -55,6 +56,7 @@ class Scheduler:
             max_encode_batch: windows encoded in one call.
             max_encode_positions: encoder positions in one call of more than one window.
             max_waiting: windows that may wait; one more is refused.
+            max_background_batch: windows that nobody awaits encoded in one call; None: as others.
         """
         self._self_pool = self_pool
         self._cross_pool = cross_pool
@@ -62,6 +64,7 @@ class Scheduler:
         self._max_encode_batch = max_encode_batch
         self._max_encode_positions = max_encode_positions
         self._max_waiting = max_waiting
+        self._max_background_batch = max_background_batch or max_encode_batch
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         # seconds that encoding has had beyond its share while others were decoding
@@ -74,6 +77,11 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         return len(self._running)
+
+    @property
+    def has_awaited(self) -> bool:
+        """Somebody listens while one of these waits or runs."""
+        return any(map(_is_awaited, (*self._waiting, *self._running)))
 
     def add(self, sequence: Sequence) -> Sequence | None:
         """Let a window wait for its turn.
@@ -103,17 +111,34 @@ class Scheduler:
         self._cross_pool.free(sequence.cross_pages)
         sequence.self_pages = sequence.cross_pages = ()
 
-    def next(self, can_encode: bool = True) -> Encode | Step | None:
+    def next(
+        self, can_encode: bool = True, *, has_background: bool = False
+    ) -> Encode | Step | None:
         """Choose what to run now; None if there is nothing to do.
 
         Args:
             can_encode: False while the device still encodes, so that windows gather meanwhile.
+            has_background: a window that nobody awaits is being encoded, so no other such is.
         """
         if can_encode and self._waiting and self._may_encode():
-            batch = self._admit()
+            batch = self._admit(has_background)
             if batch:
                 return Encode(batch)
-        return Step(tuple(self._running)) if self._running else None
+        running = tuple(s for s in self._running if s.phase is Phase.RUNNING)
+        return Step(running) if running else None
+
+    def begin_background(self, work: Encode) -> bool:
+        """Let windows be encoded while others decode, if nobody awaits them."""
+        if any(map(_is_awaited, work.sequences)):
+            return False
+        for sequence in work.sequences:
+            sequence.phase = Phase.ENCODING
+        return True
+
+    def end_background(self, work: Encode) -> None:
+        """Let windows that were encoded in the background decode."""
+        for sequence in work.sequences:
+            sequence.phase = Phase.RUNNING
 
     def ran(self, work: Encode | Step, duration_s: float) -> None:
         """Note how long a piece of work took, to keep encoding within its share."""
@@ -138,15 +163,16 @@ class Scheduler:
         # a final does not wait for the decoding of partials
         return any(map(_is_urgent, self._waiting)) and not any(map(_is_urgent, self._running))
 
-    def _admit(self) -> tuple[Sequence, ...]:
+    def _admit(self, has_background: bool) -> tuple[Sequence, ...]:
         batch: list[Sequence] = []
         num_positions = 0
         for sequence in in_order(self._waiting):
             extent = sequence.extent
-            if batch and (
-                len(batch) == self._max_encode_batch
-                or num_positions + extent.num_positions > self._max_encode_positions
-            ):
+            max_batch = self._max_encode_batch
+            if not _is_awaited(sequence):
+                max_batch = 0 if has_background else self._max_background_batch
+            is_full = num_positions + extent.num_positions > self._max_encode_positions
+            if len(batch) >= max_batch or (batch and is_full):
                 break
             # nobody overtakes the first that finds no room, or a long window would wait for ever
             if len(self._running) >= self._max_batch or not self._allocate(sequence):

@@ -13,6 +13,7 @@ class Phase(enum.Enum):
     """How far a sequence has come."""
 
     WAITING = "waiting"  # for room, then to be encoded
+    ENCODING = "encoding"  # has its pages; is encoded while others decode
     RUNNING = "running"  # has its pages; joins every step
     DONE = "done"  # finished or aborted; holds nothing
 

@@ -122,12 +122,21 @@ class Whisper:
 
         It may overwrite x.
         """
+        for number in range(len(self._encoder_layers)):
+            x = self.encode_layer(number, x, attention)
+        return self.finish_encoding(x)
+
+    def encode_layer(self, number: int, x: Tensor, attention: Attention) -> Tensor:
+        """Run one layer of the encoder, without the norm behind the last: (N, C) -> (N, C)."""
         N, C = x.shape
+        layer = self._encoder_layers[number]
         heads = (self.config.num_heads, self.config.head_dim)
-        for layer in self._encoder_layers:
-            q, k, v = layer.qkv(x).view(N, 3, *heads).unbind(1)
-            x = layer.out(x, attention.run_encoder(q, k, v).reshape(N, C))
-            x = layer.down(x, layer.up(x))
+        q, k, v = layer.qkv(x).view(N, 3, *heads).unbind(1)
+        x = layer.out(x, attention.run_encoder(q, k, v).reshape(N, C))
+        return layer.down(x, layer.up(x))
+
+    def finish_encoding(self, x: Tensor) -> Tensor:
+        """Normalise what the last layer of the encoder gave: (N, C) -> (N, C)."""
         return self._encoder_norm(x)
 
     def project_cross(self, x: Tensor) -> Tensor:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
+from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 
 import numpy as np
@@ -36,16 +38,25 @@ class FakeRunner:
         self.failing: set[int] = set()
         self.room: int | None = None  # sequences that memory is enough for in one step
         self.held: set[int] = set()
+        self.num_pieces = 0
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
         assert len(sequences) == len(audio)
         self.held |= {sequence.id for sequence in sequences}
+
+    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[None]:
+        for _ in range(5):
+            self.num_pieces += 1
+            yield
+        assert all(sequence.cross_pages for sequence in sequences)
+        self.encode(sequences, audio)
 
     def step(self, sequences: Rows[Sequence]) -> None:
         if self.room is not None and len(sequences) > self.room:
             raise torch.OutOfMemoryError("CUDA out of memory")
         for sequence in sequences:
             assert sequence.self_pages and sequence.cross_pages
+            assert sequence.id in self.held, "decoded before it was encoded"
             if sequence.id in self.failing:
                 raise RuntimeError("a kernel failed")
             sequence.tokens.append(len(sequence.tokens))
@@ -56,7 +67,7 @@ class FakeRunner:
 
 
 class Setup:
-    def __init__(self, max_waiting: int = 50) -> None:
+    def __init__(self, max_waiting: int = 50, is_slow: bool = False) -> None:
         self.pools = (PagePool(20, 16), PagePool(60, 50))
         self.runner = FakeRunner()
         scheduler = Scheduler(
@@ -65,9 +76,16 @@ class Setup:
             max_encode_batch=4,
             max_encode_positions=1500,
             max_waiting=max_waiting,
+            max_background_batch=1 if is_slow else None,
         )
         self.counters = Counters()
-        self.loop = Loop(scheduler, self.runner, self.settle, self.counters)
+        self.loop = Loop(
+            scheduler,
+            self.runner,
+            self.settle,
+            self.counters,
+            encode_slowly=self.runner.encode_slowly if is_slow else None,
+        )
         self.outcomes: dict[int, Outcome] = {}
 
     def settle(self, request: Request) -> bool:
@@ -75,14 +93,20 @@ class Setup:
         request.on_done(Hypothesis(window.start, window.end, (), "en", 1.0, tokens=tokens))
         return True
 
-    def request(self, id: int, stream_id: int | None = None, num_tokens: int = 3) -> Request:
+    def request(
+        self,
+        id: int,
+        stream_id: int | None = None,
+        num_tokens: int = 3,
+        deadline: float = 0.0,
+    ) -> Request:
         def on_done(outcome: Outcome) -> None:
             assert id not in self.outcomes, "answered twice"
             self.outcomes[id] = outcome
 
         stream_id = id if stream_id is None else stream_id
         state = StreamState(stream_id, StreamOptions(), StreamLanguage("en"))
-        sequence = Sequence(id, stream_id, False, 0.0, Extent(200), [0], num_tokens, 0)
+        sequence = Sequence(id, stream_id, False, deadline, Extent(200), [0], num_tokens, 0)
         return Request(state, Window(0, np.zeros(16_000, np.float32)), sequence, on_done)
 
     @property
@@ -224,6 +248,41 @@ def test_a_thousand_random_requests_leave_nothing_behind() -> None:
     kinds = {type(outcome) for outcome in setup.outcomes.values()}
     assert kinds == {Hypothesis, EngineBusy, StreamLost}
     assert all(isinstance(o, Hypothesis | EngineError) for o in setup.outcomes.values())
+
+
+def test_who_speaks_overtakes_a_window_that_nobody_awaits() -> None:
+    setup = Setup(is_slow=True)
+    setup.loop.submit(setup.request(1, deadline=math.inf))
+    setup.loop.submit(setup.request(2, deadline=math.inf))
+    setup.run(3)
+    assert setup.runner.num_pieces == 2
+    setup.loop.submit(setup.request(3))
+    setup.run(4)
+    assert isinstance(setup.outcomes[3], Hypothesis)
+    assert setup.runner.num_pieces == 2
+    setup.run(20)
+    assert isinstance(setup.outcomes[1], Hypothesis) and isinstance(setup.outcomes[2], Hypothesis)
+    assert setup.is_empty
+
+
+def test_a_window_in_the_background_gets_on_however_much_is_said() -> None:
+    setup = Setup(is_slow=True)
+    setup.loop.submit(setup.request(0, deadline=math.inf))
+    for id in range(1, 200):
+        setup.loop.submit(setup.request(id))
+        setup.run(3)
+    assert isinstance(setup.outcomes[0], Hypothesis)
+
+
+def test_a_window_in_the_background_that_is_aborted_frees_all() -> None:
+    setup = Setup(is_slow=True)
+    request = setup.request(1, deadline=math.inf)
+    setup.loop.submit(request)
+    setup.run(3)
+    setup.loop.abort(request)
+    setup.loop.submit(setup.request(2, deadline=math.inf))
+    setup.run(12)
+    assert set(setup.outcomes) == {2} and setup.is_empty
 
 
 def test_memory_is_given_back_once_after_work(monkeypatch: pytest.MonkeyPatch) -> None:

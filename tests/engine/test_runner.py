@@ -128,6 +128,21 @@ def test_a_draft_changes_nothing_but_the_steps(alone: list[Sequence], wrong: tup
             assert sequence.num_accepted == len(expected.tokens)
 
 
+def test_a_window_encoded_slowly_is_encoded_the_same(alone: list[Sequence]) -> None:
+    runner = make_runner()
+    slow, quick = (make_sequence(id, prompt=range(id)) for id in (3, 1))
+    pieces = 0
+    for _ in runner.encode_slowly([slow], [make_audio(slow.id)]):
+        pieces += 1
+        run(runner, quick)  # others are planned, encoded and decoded in between
+        assert quick.tokens == alone[1].tokens
+        quick = make_sequence(1, prompt=range(1))
+    assert pieces == make_config().encoder_layers > 0
+    while not slow.is_stopped:
+        runner.step([slow])
+    assert slow.tokens == alone[3].tokens and slow.logprobs == alone[3].logprobs
+
+
 def test_the_language_is_probed_before_it_is_read(alone: list[Sequence]) -> None:
     runner = make_runner()
     sequence = make_sequence(0, needs_language=True)
