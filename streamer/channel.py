@@ -31,6 +31,9 @@ class Channel:
     def notify(self) -> None:
         """Let the channel's task see what has changed in its session."""
         self.wake.set()
+        self._note_urgent()
+
+    def _note_urgent(self) -> None:
         if self.session.overtake_at is not None:
             self._urgent.set()
 
@@ -42,6 +45,7 @@ class Channel:
         """
         stream = await self.open_stream(engine)
         self._urgent.clear()
+        self._note_urgent()  # what waits already
         decoding = asyncio.ensure_future(stream.decode(window))
         urging = asyncio.ensure_future(self._urgent.wait())
         try:
