@@ -20,8 +20,9 @@ from engine.attention import Attention
 from engine.counters import Counters
 from engine.cuda.batch import KEEP, Row
 from engine.cuda.launch import Done, Launched, read_results
+from engine.feed import keep_sampled, make_feed
 from engine.rules import Rules
-from engine.runner import align, keep_sampled, make_feed
+from engine.runner import align
 from engine.sequence import Phase, Sequence
 from engine.tokenizer import Tokenizer
 from engine.whisper import Whisper
