@@ -209,7 +209,9 @@ async def test_a_server_that_is_loading_is_waited_for(monkeypatch: pytest.Monkey
     assert _text(finals) == WORDS and "loading" in waits[0]
 
 
-@pytest.mark.parametrize(("code", "is_retried"), [(1008, False), (4001, False), (1012, True)])
+@pytest.mark.parametrize(
+    ("code", "is_retried"), [(1008, False), (4001, False), (1012, True), (1013, True)]
+)
 async def test_close_codes_decide_whether_to_come_back(
     monkeypatch: pytest.MonkeyPatch, code: int, is_retried: bool
 ) -> None:

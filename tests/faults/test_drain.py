@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import signal
+import socket
 import time
 import wave
 
@@ -75,6 +76,18 @@ async def test_a_stop_does_not_wait_longer_than_its_limit() -> None:
         code, elapsed_s = await service.stop()
         assert code == 0 and elapsed_s < 6, (code, elapsed_s)
         assert (await speaking).close_code in (1012, 1006)
+
+
+async def test_a_stop_does_not_wait_for_an_upload_that_never_ends() -> None:
+    async with victim("--no-calibrate", "--drain-timeout-s=0.5") as service:
+        with socket.create_connection(("127.0.0.1", service.port)) as raw:
+            raw.sendall(
+                b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
+                b"Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n"
+            )
+            await asyncio.sleep(0.2)
+            code, elapsed_s = await service.stop()
+        assert code == 0 and elapsed_s < 6, (code, elapsed_s)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
