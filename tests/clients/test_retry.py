@@ -40,3 +40,12 @@ def test_a_connection_that_never_was_ready_is_not_stable() -> None:
     retries.broke(0.0)
     retries.broke(PATIENCE_S)
     assert retries.next_delay(PATIENCE_S) is None
+
+
+def test_clients_that_lost_the_same_server_do_not_come_back_in_the_same_instant() -> None:
+    delays = set()
+    for _ in range(20):
+        retries = Retries()
+        retries.broke(0.0)
+        delays.add(retries.next_delay(0.0))
+    assert len(delays) > 10

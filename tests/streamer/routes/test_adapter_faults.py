@@ -61,12 +61,15 @@ def cut(data: bytes, size: int) -> list[bytes]:
     return [data[first : first + size] for first in range(0, len(data), size)]
 
 
-def packed(samples: Samples, container: str, codec: str, rate: int = 48_000) -> bytes:
+def packed(
+    samples: Samples, container: str, codec: str, rate: int = 48_000, packet_ms: int = 20
+) -> bytes:
     """Encode to a container, as a stream that nobody can seek in."""
     buffer = io.BytesIO()
     options = {"live": "1", "cluster_time_limit": "60"} if container == "webm" else {}
     with av.open(buffer, "w", format=container, options=options) as out:
-        stream = out.add_stream(codec, rate=rate, layout="mono")
+        lengths = {"frame_duration": str(packet_ms)} if codec == "libopus" else {}
+        stream = out.add_stream(codec, rate=rate, layout="mono", options=lengths)
         resampler = av.AudioResampler(format=stream.format, layout="mono", rate=rate)
         frame = av.AudioFrame.from_ndarray(
             (samples * 32767).astype(np.int16)[None, :], format="s16", layout="mono"
@@ -110,6 +113,24 @@ async def test_a_piece_of_webm_without_its_head_is_no_audio(service: Running) ->
     async with httpx.AsyncClient(base_url=service.http) as client:
         response = await client.post("/v1/listen", content=pieces[2])
     assert response.status_code == 400
+
+
+async def test_webm_with_packets_of_60_ms_is_heard_whole_and_in_pieces(service: Running) -> None:
+    data = packed(TALK, "webm", "libopus", packet_ms=60)
+    pieces = cut(data, 4000)
+    texts = [text_of(await deepgram(service, pieces, ""))]
+    async with httpx.AsyncClient(base_url=service.http) as client:
+
+        async def post(content: bytes) -> httpx.Response:
+            form, files = {"model": "whisper-1"}, {"file": ("rec.webm", content)}
+            return await client.post("/v1/audio/transcriptions", data=form, files=files)
+
+        texts.append((await post(data)).json()["text"])
+        alone = await post(pieces[1])
+    assert alone.status_code == 400 and alone.json()["error"]["code"] == "invalid_audio"
+    for text in texts:
+        said = set(text.split())
+        assert said >= set(SAID.split()) and len(said) <= len(SAID.split()) + 2, said
 
 
 async def test_a_webm_recording_is_not_delayed_by_its_length(service: Running) -> None:

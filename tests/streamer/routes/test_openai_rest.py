@@ -194,6 +194,7 @@ async def test_wrong_fields_are_named(
         ("text.wav", b"this is text, and no sound at all"),
         ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(500)),
         ("empty.wav", b""),
+        ("first100.mp3", b"\xff\xfb\x90\x64" + bytes(96)),
         ("header.wav", wav(np.zeros(0, np.float32))),
         ("list.m3u8", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n"),
         ("", b"no name and no sound"),
