@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from benchmarks.churn import Job
 from engine.api import Samples
+from engine.request import MAX_TOKENS
 from engine.tokenizer import Tokenizer
-
-MAX_TOKENS = 224  # engine.local
 
 
 def make_job(tokenizer: Tokenizer, sound: Samples) -> Job:

@@ -37,6 +37,7 @@ from engine.request import (
     StreamState,
     check_options,
     check_window,
+    limit_tokens,
     shift_in_steps,
     write_prefix,
 )
@@ -48,7 +49,6 @@ logger = logging.getLogger(__name__)
 
 MAX_STREAMS = {"cpu": 256, "cuda": 4096}  # unless the configuration says otherwise
 DEFAULT_FOLD = 25  # chosen by benchmarks/folded_tail.py
-MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
 
 
 class LocalEngine:
@@ -224,7 +224,9 @@ class LocalEngine:
                 num_positions=config.max_source_positions,
             ),
             prefix=prefix,
-            max_tokens=min(MAX_TOKENS, config.max_target_positions - len(prefix)),
+            max_tokens=min(
+                limit_tokens(len(window.audio)), config.max_target_positions - len(prefix)
+            ),
             sot_index=prefix.index(tokenizer.sot),
             needs_language=verdict is None,
             word_times=window.word_times,

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.api import (
     MAX_WINDOW,
+    SAMPLE_RATE,
     EngineError,
     Hypothesis,
     InvalidRequest,
@@ -20,6 +21,11 @@ from engine.config import ModelConfig
 from engine.language import StreamLanguage, Verdict
 from engine.sequence import Sequence
 from engine.tokenizer import TIMESTAMP_STEP, Tokenizer, build_prompt
+
+MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
+# Hindi takes most tokens of the languages of our recordings, 14 a second; the spare ones are for
+# timestamps
+TOKENS_PER_S, SPARE_TOKENS = 25, 40
 
 Outcome = Hypothesis | EngineError
 
@@ -82,6 +88,14 @@ def check_options(options: StreamOptions, tokenizer: Tokenizer) -> None:
         raise InvalidRequest(
             f"expected one or more temperatures from 0 to 2, got {options.temperatures}"
         )
+
+
+def limit_tokens(num_samples: int) -> int:
+    """Give how many tokens may be sampled for a window: the work is in proportion to the sound.
+
+    A loop in a short window is cut short, and the window needs fewer pages.
+    """
+    return min(MAX_TOKENS, SPARE_TOKENS + TOKENS_PER_S * num_samples // SAMPLE_RATE)
 
 
 def write_prefix(

@@ -5,8 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.api import InvalidRequest, StreamOptions, Task, Window
-from engine.request import check_options, check_window, set_language, shift_in_steps, write_prefix
+from engine.api import SAMPLE_RATE, InvalidRequest, StreamOptions, Task, Window
+from engine.request import (
+    check_options,
+    check_window,
+    limit_tokens,
+    set_language,
+    shift_in_steps,
+    write_prefix,
+)
 from engine.sequence import Sequence
 from tests.engine.test_scheduler import make_sequence
 
@@ -49,6 +56,11 @@ def test_prompt_and_hotwords_stand_before_the_start(base: Any) -> None:
 def test_a_long_prompt_leaves_room_for_text(base: Any) -> None:
     prefix = write_prefix(StreamOptions("en"), "word " * 1000, "en", base.config, base.tokenizer)
     assert len(prefix) == 1 + 223 + 3
+
+
+@pytest.mark.parametrize(("seconds", "tokens"), [(0, 40), (2, 90), (7, 215), (8, 224), (30, 224)])
+def test_a_short_window_has_room_for_fewer_tokens(seconds: int, tokens: int) -> None:
+    assert limit_tokens(seconds * SAMPLE_RATE) == tokens
 
 
 def test_a_language_that_was_heard_is_written_in_its_place(base: Any) -> None:
