@@ -16,16 +16,15 @@ import dataclasses
 import json
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
 from benchmarks.hardware import describe
-from benchmarks.recordings import SILENT, Recording, list_recordings, sample
+from benchmarks.recordings import SILENT, Recording, blocks_of, list_recordings, sample
 from benchmarks.scoring import Errors, compare, normalize
 from benchmarks.simulation import Played, play
-from engine.api import SAMPLE_RATE, Engine, Samples
+from engine.api import SAMPLE_RATE, Engine
 from engine.local import load_engine
 from streamer import offline
 from streamer.events import Final, Partial
@@ -120,7 +119,9 @@ async def _measure_one(
     samples = recording.read(LIMIT_S)
     settings = dataclasses.replace(settings, language=recording.language or None)
     played = await play(engine, samples, settings, packet=PACKET)
-    whole = "".join([h.text async for h in offline.transcribe(engine, _once(samples), settings)])
+    whole = "".join(
+        [h.text async for h in offline.transcribe(engine, blocks_of(samples), settings)]
+    )
     tally.seconds += len(samples) / SAMPLE_RATE
     tally.num_windows += len(played.windows)
     tally.num_unsettled += count_unsettled(played)
@@ -136,7 +137,7 @@ async def _measure_one(
         tally.num_false += len(played.text.split())
         tally.num_false_shown += count_shown(played)
         return row | {"shown": count_shown(played)}
-    digits = recording.category == "digits_8k"
+    digits = recording.is_digits
     truth = normalize(recording.text, recording.language, digits=digits)
     of_whole = normalize(whole, recording.language, digits=digits)
     of_streamed = normalize(played.text, recording.language, digits=digits)
@@ -149,10 +150,6 @@ async def _measure_one(
         print(f"{recording.name}\n  truth    {' '.join(truth)}\n  whole    {' '.join(of_whole)}")
         print(f"  streamed {' '.join(of_streamed)}")
     return row
-
-
-async def _once(samples: Samples) -> AsyncIterator[Samples]:
-    yield samples
 
 
 def count_shown(played: Played) -> int:

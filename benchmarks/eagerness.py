@@ -14,16 +14,15 @@ import argparse
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from benchmarks import delays
 from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
 from benchmarks.hardware import describe
-from benchmarks.recordings import Recording, list_recordings, sample
+from benchmarks.recordings import Recording, blocks_of, list_recordings, sample
 from benchmarks.scoring import Errors, compare, normalize
 from benchmarks.simulation import play
-from engine.api import Engine, Samples, Word
+from engine.api import Engine, Word
 from engine.local import load_engine
 from streamer import offline
 from streamer.settings import Delay, SessionSettings
@@ -123,7 +122,7 @@ async def measure(
             samples = recording.read(LIMIT_S)
             played = await play(engine, samples, settings)
             text, words = "", list[Word]()
-            async for hypothesis in offline.transcribe(engine, _once(samples), settings):
+            async for hypothesis in offline.transcribe(engine, blocks_of(samples), settings):
                 text += hypothesis.text
                 words += [word for segment in hypothesis.segments for word in segment.words]
             found = delays.measure(played.told, words)
@@ -150,10 +149,6 @@ def read(paths: list[Path], recordings: list[Recording]) -> dict[Delay, Result]:
         result.delays.add(delays.Delays(**{name: row[name] for name in fields}))
         result.score(by_name[row["name"]], row["streamed"], row["whole"])
     return {delay: results[delay] for delay in Delay if delay in results}
-
-
-async def _once(samples: Samples) -> AsyncIterator[Samples]:
-    yield samples
 
 
 def report(results: dict[Delay, Result]) -> None:

@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ import psutil
 
 from benchmarks import delays
 from benchmarks.hardware import describe
-from benchmarks.recordings import Recording, list_recordings
+from benchmarks.recordings import Recording, blocks_of, list_recordings
 from benchmarks.scoring import Errors, compare, normalize
 from benchmarks.service import Served, serving
 from benchmarks.simulation import Told
@@ -122,14 +122,10 @@ async def _prepare_one(engine: Engine, recording: Recording) -> Clip:
     samples = np.concatenate([samples, noise.astype(np.float32)])
     settings = SessionSettings(language="en", word_times=True)
     words: list[Word] = []
-    async for hypothesis in offline.transcribe(engine, _once(samples), settings):
+    async for hypothesis in offline.transcribe(engine, blocks_of(samples), settings):
         words += [word for segment in hypothesis.segments for word in segment.words]
     is_whole = recording.duration_s <= MAX_CLIP_S
     return Clip(samples, words, normalize(recording.text, "en") if is_whole else [])
-
-
-async def _once(samples: Samples) -> AsyncIterator[Samples]:
-    yield samples
 
 
 async def measure(

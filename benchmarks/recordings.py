@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,11 @@ class Recording:
     num_channels: int
     duration_s: float
 
+    @property
+    def is_digits(self) -> bool:
+        """Numbers are spelt out one by one, and may be grouped in any way."""
+        return self.category == "digits_8k" or "ivr" in self.name
+
     def read(self, limit_s: float | None = None) -> Samples:
         """Decode to (T,) float32, 16 kHz."""
         blocks: list[Samples] = []
@@ -41,6 +47,12 @@ class Recording:
                 if limit is not None and length >= limit:
                     break
         return np.concatenate(blocks)[:limit] if blocks else np.zeros(0, np.float32)
+
+
+async def blocks_of(samples: Samples) -> AsyncIterator[Samples]:
+    """Hand a recording over in blocks of 10 s, as an upload is decoded."""
+    for start in range(0, len(samples), 10 * SAMPLE_RATE):
+        yield samples[start : start + 10 * SAMPLE_RATE]
 
 
 def list_recordings(data: Path = DATA) -> list[Recording]:

@@ -15,25 +15,19 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import faster_whisper
 
 from benchmarks.hardware import describe
 from benchmarks.peer import peer_folder
-from benchmarks.recordings import Recording, list_recordings
+from benchmarks.recordings import Recording, blocks_of, list_recordings
 from benchmarks.scoring import Errors, compare, normalize
 from engine.api import SAMPLE_RATE, Samples
 from engine.config import EngineConfig
 from engine.local import load_engine
 from streamer import offline
 from streamer.settings import SessionSettings
-
-
-async def blocks_of(audio: Samples) -> AsyncIterator[Samples]:
-    """Hand a recording over in blocks of 10 s, as an upload is decoded."""
-    for start in range(0, len(audio), 10 * SAMPLE_RATE):
-        yield audio[start : start + 10 * SAMPLE_RATE]
 
 
 def transcribe_with_engine(
