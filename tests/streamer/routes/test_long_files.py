@@ -20,7 +20,8 @@ from engine.api import Hypothesis, StreamOptions, Window
 
 # sentences with pauses of many lengths, over several windows; each word names its half second
 GAPS_S = (1.0, 0.5, 2.5, 6.0, 1.5, 12.0, 3.0, 30.0, 0.5, 2.0, 45.0, 4.0)
-CLOCK = np.concatenate([part for gap in GAPS_S for part in (quiet(gap), babble(2.0))])
+SENTENCE = babble(2.0)
+CLOCK = np.concatenate([part for gap in GAPS_S for part in (quiet(gap), SENTENCE)])
 NUMBERS = [
     int(2 * sum(GAPS_S[: index + 1])) + 4 * index + word
     for index in range(len(GAPS_S))
@@ -143,7 +144,7 @@ async def test_a_short_file_does_not_wait_for_a_long_one() -> None:
     engine = _Slow(0.0)
     async with running(lambda: engine) as service:
         engine.cost_s = 0.15
-        ten_minutes = np.tile(babble(2.0), 300)
+        ten_minutes = np.tile(SENTENCE, 300)
         long = asyncio.create_task(post(service, ten_minutes, **WITHOUT_DETECTION))
         async with asyncio.timeout(10):
             while engine.num_waiting < 2:
@@ -162,7 +163,7 @@ async def test_who_leaves_a_stream_of_events_frees_the_engine() -> None:
     engine = _Slow(0.0, num_answers=3)
     async with running(lambda: engine) as service:
         form = {"model": "whisper-1", "language": "en", "stream": "true", **WITHOUT_DETECTION}
-        file = ("long.wav", write_wav(np.tile(babble(2.0), 60)))
+        file = ("long.wav", write_wav(np.tile(SENTENCE, 60)))
         async with (
             httpx.AsyncClient(base_url=service.http, timeout=10) as client,
             client.stream("POST", PATH, data=form, files={"file": file}) as answer,
