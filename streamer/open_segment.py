@@ -15,7 +15,6 @@ from streamer.word import fit, is_sentence_end, join, words_of
 
 CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
 CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more
-SOFT = SAMPLE_RATE  # up to this long after a word, sound that no window had may hold another word
 NEW = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a sentence end
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
@@ -128,7 +127,7 @@ class OpenSegment:
         if edge is not None:
             return quietest(buffer, edge.start, edge.end), edge.num_words
         last = words[-1].end
-        if buffer.start <= last < start <= last + SOFT:
+        if buffer.start <= last < start <= last + CONTEXT_GAP:
             return quietest(buffer, last, start), len(words)
         return start, len(words)
 

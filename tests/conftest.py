@@ -6,6 +6,7 @@ Fixtures skip, saying why, where this machine lacks what they give.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,16 @@ settings.register_profile("wordwire", deadline=None)  # a busy machine makes no 
 settings.load_profile("wordwire")
 
 SPEECH = Path(__file__).parents[2] / "shared/data/speech"
+
+
+@pytest.fixture(autouse=True)
+def keep_logging() -> Iterator[None]:
+    """Undo what a test sets up: its handlers write to a stream that is closed behind it."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from test_agreement import said
 
 from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
 from streamer.buffer import AudioBuffer
-from streamer.open_segment import CONTEXT, CONTEXT_GAP, LEFT_OVER, SOFT, OpenSegment
+from streamer.open_segment import CONTEXT, CONTEXT_GAP, LEFT_OVER, OpenSegment
 from streamer.settings import Endpointing, SessionSettings
 
 
@@ -73,10 +73,10 @@ def test_what_the_model_took_for_the_words_before_is_decoded_alone() -> None:
 def test_a_soft_word_behind_the_last_one_is_heard_even_without_context() -> None:
     segment = heard("Short one.")
     last = segment.transcript.settled[-1].end
-    near = OpenSegment(1, last + SOFT, SessionSettings())
+    near = OpenSegment(1, last + CONTEXT_GAP, SessionSettings())
     near.follow(segment, buffer(10), 0)
     assert last <= near.window_start < near.start and near.transcript.anchors == []
-    far = OpenSegment(1, last + SOFT + 1, SessionSettings())
+    far = OpenSegment(1, last + CONTEXT_GAP + 1, SessionSettings())
     far.follow(segment, buffer(10), 0)
     assert far.window_start == far.start
 

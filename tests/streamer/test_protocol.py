@@ -76,12 +76,12 @@ def test_the_document_has_every_error_code() -> None:
         documented |= set(re.findall(r"`(\w+)`", cell))
     root = Path(__file__).parents[2] / "streamer"
     used: set[str] = set()
-    for name in ("protocol.py", "stream_session.py", "routes/stream.py"):
+    for name in ("protocol.py", "sample_check.py", "stream_session.py", "routes/stream.py"):
         text = (root / name).read_text()
         for pattern in (
             r'ProtocolError\(\s*"(\w+)"',
             r'\.fail\([\w.]+, "(\w+)"',
-            r'code = "(\w+)" if',
+            r'code(?:, message)? = "(\w+)"',
             r'code = "\w+" if .* else "(\w+)"',
         ):
             used |= set(re.findall(pattern, text))

@@ -161,7 +161,7 @@ def test_finals_depend_on_the_sound_alone(sizes: list[int], cost_s: float, is_li
     options=st.builds(
         SessionSettings,
         delay=st.sampled_from(list(Delay)),
-        silence_ms=st.sampled_from([200, 500, 1500]),
+        silence_ms=st.sampled_from([300, 500, 1500]),
         pre_roll_ms=st.sampled_from([200, 1000]),
         max_segment_s=st.sampled_from([3.0, 30.0]),
         endpointing=st.sampled_from(list(Endpointing)),
