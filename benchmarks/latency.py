@@ -86,7 +86,9 @@ async def main() -> None:
     rows = {}
     options = ["--model", arguments.model, "--dtype", arguments.dtype]
     # measured beyond what the service would let in
-    async with serving(*options, "--no-calibrate", "--max-sessions", "1000") as served:
+    async with serving(
+        *options, "--no-calibrate", "--max-sessions", "1000", "--final-target-s", "60"
+    ) as served:
         for num_streams in arguments.streams:
             before = cpu_seconds(served)
             result = await measure(served, clips, start, num_streams, arguments.minutes)

@@ -28,6 +28,7 @@ from streamer.protocol import Final, Start
 from streamer.word import key
 
 FIRST_S = 60.0  # memory is compared with what it was after this much sound
+REST_S = 2.0  # before memory is measured for the last time: what was freed is given back
 PACKET = SAMPLE_RATE // 2
 
 
@@ -104,6 +105,7 @@ async def stream(served: Served, samples: Samples) -> Streamed:
             if message.end - last >= FIRST_S / 2:
                 found.memory.append((message.end, measure_memory(served)))
         await sending
+    await asyncio.sleep(REST_S)
     found.memory.append((len(samples) / SAMPLE_RATE, measure_memory(served)))
     return found
 
