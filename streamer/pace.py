@@ -6,7 +6,7 @@ from engine.api import SAMPLE_RATE
 
 LATE_S = 0.5  # text that is overdue by more comes too late for captions
 LIVE_S = 3.0  # who sends further ahead of real time than this does not wait for captions
-RUSH_S = 0.3  # a turn; on two idle cores a window of base takes 0.05 to 0.3 s
+RUSH_S = 0.4  # a turn; on two idle cores a window of base takes 0.05 to 0.3 s
 TURN_WEIGHT = 0.3  # of the newest turn in the mean
 LEAK = 0.05  # s a second: how fast a lead is forgotten that a stall of the network left behind
 STALL_S = 1.0  # sound that stays away this much longer than a packet has stopped
