@@ -139,7 +139,7 @@ def test_every_word_is_in_one_final() -> None:
     assert player.text == TALK.text
 
 
-@settings(max_examples=8, deadline=None, phases=PHASES)
+@settings(max_examples=12, deadline=None, phases=PHASES, derandomize=True)
 @given(
     sizes=st.lists(st.integers(20, 16_000), min_size=1, max_size=5),
     cost_s=st.floats(0.01, 0.35),
@@ -155,13 +155,13 @@ def test_finals_depend_on_the_sound_alone(sizes: list[int], cost_s: float, is_li
     assert finals == [dataclasses.replace(final, lag=0) for final in expected.finals]
 
 
-@settings(max_examples=8, deadline=None, phases=PHASES)
+@settings(max_examples=12, deadline=None, phases=PHASES, derandomize=True)
 @given(
     sentences=st.lists(st.tuples(st.integers(1, 12), st.floats(0.05, 2.5)), min_size=1, max_size=4),
     options=st.builds(
         SessionSettings,
         delay=st.sampled_from(list(Delay)),
-        silence_ms=st.sampled_from([300, 500, 1500]),
+        silence_ms=st.sampled_from([500, 1500]),
         pre_roll_ms=st.sampled_from([200, 1000]),
         max_segment_s=st.sampled_from([3.0, 30.0]),
         endpointing=st.sampled_from(list(Endpointing)),
