@@ -237,8 +237,8 @@ class Loop:
     def _drop(self, request: Request) -> None:
         sequence = request.sequence
         self._requests.pop(sequence.id, None)
-        if sequence.phase is Phase.ENCODING:
-            assert self._background is not None and len(self._background.work.sequences) == 1
+        background = self._background
+        if background is not None and sequence in background.work.sequences:
             self._background = None  # its pages are others' from now on
         if sequence.phase is not Phase.DONE:
             self._scheduler.release(sequence)

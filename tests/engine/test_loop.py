@@ -285,6 +285,17 @@ def test_a_window_in_the_background_that_is_aborted_frees_all() -> None:
     assert set(setup.outcomes) == {2} and setup.is_empty
 
 
+def test_a_window_in_the_background_that_is_replaced_is_encoded_no_further() -> None:
+    setup = Setup(is_slow=True)
+    setup.loop.submit(setup.request(1, stream_id=5, deadline=math.inf))
+    setup.run(3)
+    setup.loop.submit(setup.request(2, stream_id=5, deadline=math.inf))
+    setup.run(12)
+    assert isinstance(setup.outcomes[1], EngineBusy)
+    assert isinstance(setup.outcomes[2], Hypothesis)
+    assert setup.counters.num_failures == 0 and setup.is_empty
+
+
 def test_memory_is_given_back_once_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.loop.IDLE_S", 0.02)
     setup = Setup()
