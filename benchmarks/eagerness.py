@@ -20,7 +20,7 @@ from benchmarks import delays
 from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
 from benchmarks.hardware import describe
 from benchmarks.recordings import Recording, blocks_of, list_recordings, sample
-from benchmarks.scoring import Errors, compare, normalize
+from benchmarks.scoring import Comparison
 from benchmarks.simulation import play
 from engine.api import Engine, Word
 from engine.local import load_engine
@@ -36,20 +36,12 @@ class Result:
     """Sums over the recordings, for one setting."""
 
     delays: delays.Delays = dataclasses.field(default_factory=delays.Delays)
-    streamed: Errors = dataclasses.field(default_factory=Errors)
-    whole: Errors = dataclasses.field(default_factory=Errors)
+    errors: Comparison = dataclasses.field(default_factory=Comparison)
 
     def score(self, recording: Recording, streamed: str, whole: str) -> None:
         """Count the errors of a recording, unless only a part of it was played."""
         if recording.duration_s <= LIMIT_S:
-            truth = normalize(recording.text, "en")
-            self.streamed += compare(truth, normalize(streamed, "en"))
-            self.whole += compare(truth, normalize(whole, "en"))
-
-    @property
-    def excess(self) -> float:
-        """Points of word error rate above whole recordings."""
-        return self.streamed.rate - self.whole.rate
+            self.errors.add(recording.text, streamed, whole)
 
 
 async def main() -> None:
@@ -85,8 +77,8 @@ async def main() -> None:
         plot(results, arguments.plot)
     rows = {
         delay.value: {
-            "error": round(result.streamed.rate, 2),
-            "excess_points": round(result.excess, 2),
+            "error": round(result.errors.streamed.rate, 2),
+            "excess_points": round(result.errors.excess, 2),
             "shown_p50": round(delays.percentile(result.delays.shown_s, 50), 2),
             "shown_p95": round(delays.percentile(result.delays.shown_s, 95), 2),
             "settled_p50": round(delays.percentile(result.delays.settled_s, 50), 2),
@@ -158,7 +150,7 @@ def report(results: dict[Delay, Result]) -> None:
     for delay, result in results.items():
         d = result.delays
         print(
-            f"{delay.value:8}{result.streamed.rate:7.2f}{result.excess:+10.2f}"
+            f"{delay.value:8}{result.errors.streamed.rate:7.2f}{result.errors.excess:+10.2f}"
             f"{delays.percentile(d.shown_s, 50):8.2f}{delays.percentile(d.shown_s, 95):7.2f}"
             f"{delays.percentile(d.settled_s, 50):8.2f}{delays.percentile(d.settled_s, 95):7.2f}"
             f"{100 * d.num_changed / max(1, d.num_shown):11.1f}"
@@ -177,10 +169,10 @@ def plot(results: dict[Delay, Result], path: Path) -> None:
     for delay, result in results.items():
         middle = delays.percentile(result.delays.settled_s, 50)
         late = delays.percentile(result.delays.settled_s, 95)
-        axes.plot([middle, late], [result.excess] * 2, color="0.75", linewidth=1, zorder=1)
-        axes.scatter(middle, result.excess, zorder=2)
+        axes.plot([middle, late], [result.errors.excess] * 2, color="0.75", linewidth=1, zorder=1)
+        axes.scatter(middle, result.errors.excess, zorder=2)
         axes.annotate(
-            delay.value, (middle, result.excess), xytext=(5, 5), textcoords="offset points"
+            delay.value, (middle, result.errors.excess), xytext=(5, 5), textcoords="offset points"
         )
     axes.set_xlabel("end of a word to its settling, s: the middle, and a line to the slowest 5 %")
     axes.set_ylabel("word error above whole recordings, points")

@@ -18,12 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import psutil
 
 from benchmarks import delays
 from benchmarks.hardware import describe
 from benchmarks.recordings import Recording, blocks_of, list_recordings
-from benchmarks.scoring import Errors, compare, normalize
+from benchmarks.scoring import Comparison
 from benchmarks.service import Served, serving
 from benchmarks.simulation import Told
 from clients.client import connect
@@ -47,7 +46,7 @@ class Clip:
 
     samples: Samples
     words: list[Word]  # of the whole recording's decode
-    truth: list[str]  # normalised; empty where only a part is played
+    truth: str  # "" where only a part is played
 
 
 @dataclass(slots=True)
@@ -55,8 +54,7 @@ class Result:
     """Sums over what was played."""
 
     delays: delays.Delays = field(default_factory=delays.Delays)
-    streamed: Errors = field(default_factory=Errors)  # against the truth
-    whole: Errors = field(default_factory=Errors)
+    errors: Comparison = field(default_factory=Comparison)
     sound_s: float = 0.0
 
 
@@ -127,7 +125,7 @@ async def _prepare_one(engine: Engine, recording: Recording) -> Clip:
     async for hypothesis in offline.transcribe(engine, blocks_of(samples), settings):
         words += [word for segment in hypothesis.segments for word in segment.words]
     is_whole = recording.duration_s <= MAX_CLIP_S
-    return Clip(samples, words, normalize(recording.text, "en") if is_whole else [])
+    return Clip(samples, words, recording.text if is_whole else "")
 
 
 async def measure(
@@ -147,8 +145,7 @@ async def measure(
             if clip.truth:
                 finals = [each.event.text for each in told if isinstance(each.event, Final)]
                 whole = "".join(word.text for word in clip.words)
-                total.streamed += compare(clip.truth, normalize(" ".join(finals), "en"))
-                total.whole += compare(clip.truth, normalize(whole, "en"))
+                total.errors.add(clip.truth, " ".join(finals), whole)
             if time.monotonic() > until:
                 return
 
@@ -220,8 +217,7 @@ def to_event(message: ServerMessage) -> Event | None:
 
 def cpu_seconds(served: Served) -> float:
     """Return the processor time that the service's processes have had."""
-    process = psutil.Process(served.process_id)
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    times = [each.cpu_times() for each in served.processes()]
     return float(sum(each.user + each.system for each in times))
 
 
@@ -238,8 +234,8 @@ def row(result: Result) -> dict[str, float]:
         "changed_percent": round(100 * d.num_changed / max(1, d.num_shown), 1),
         "held_changed_percent": round(100 * d.num_held_changed / max(1, d.num_held), 1),
         "words": len(d.shown_s),
-        "error_percent": round(result.streamed.rate, 2),
-        "whole_error_percent": round(result.whole.rate, 2),
+        "error_percent": round(result.errors.streamed.rate, 2),
+        "whole_error_percent": round(result.errors.whole.rate, 2),
     }
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 import httpx
 import numpy as np
-import psutil
 
 from benchmarks.hardware import describe
 from benchmarks.recordings import Recording, list_recordings
@@ -129,9 +128,7 @@ async def post(served: Served, recording: Recording) -> list[Said]:
 
 def measure_memory(served: Served) -> float:
     """Return the MiB that belong to the service's processes alone (USS)."""
-    process = psutil.Process(served.process_id)
-    everyone = [process, *process.children(recursive=True)]
-    return float(sum(each.memory_full_info().uss for each in everyone)) / 2**20
+    return float(sum(each.memory_full_info().uss for each in served.processes())) / 2**20
 
 
 def measure_growth(memory: list[tuple[float, float]]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import jiwer
@@ -34,6 +34,25 @@ class Errors:
     def rate(self) -> float:
         """Error rate in percent."""
         return 100.0 * self.num_wrong / max(1, self.num_words)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Errors of streamed text, and of whole recordings, against the truth; in English."""
+
+    streamed: Errors = field(default_factory=Errors)
+    whole: Errors = field(default_factory=Errors)
+
+    def add(self, truth: str, streamed: str, whole: str) -> None:
+        """Count the errors of a recording."""
+        words = normalize(truth, "en")
+        self.streamed += compare(words, normalize(streamed, "en"))
+        self.whole += compare(words, normalize(whole, "en"))
+
+    @property
+    def excess(self) -> float:
+        """Points of word error rate above whole recordings."""
+        return self.streamed.rate - self.whole.rate
 
 
 @cache

@@ -11,6 +11,8 @@ import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+import psutil
+
 
 @dataclass(frozen=True, slots=True)
 class Served:
@@ -22,6 +24,11 @@ class Served:
     @property
     def ws(self) -> str:
         return self.url.replace("http", "ws", 1)
+
+    def processes(self) -> list[psutil.Process]:
+        """List the service's process and its engine's."""
+        process = psutil.Process(self.process_id)
+        return [process, *process.children(recursive=True)]
 
 
 @contextlib.asynccontextmanager

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 import httpx
 import numpy as np
-import psutil
 import websockets
 
 from benchmarks.delays import percentile
@@ -114,9 +113,8 @@ def make_wav(minutes: float, source: Recording) -> bytes:
     return file.getvalue()
 
 
-def memory_mb(process: psutil.Process) -> float:
-    everyone = [process, *process.children(recursive=True)]
-    return float(sum(each.memory_info().rss for each in everyone)) / 2**20
+def memory_mb(service: Served) -> float:
+    return float(sum(each.memory_info().rss for each in service.processes())) / 2**20
 
 
 async def main() -> None:
@@ -130,14 +128,13 @@ async def main() -> None:
     data = make_wav(arguments.minutes, next(r for r in recordings if "lj001" in r.name))
     alone, beside = Measured(), Measured()
     async with serving("--model", arguments.model) as service:
-        process = psutil.Process(service.process_id)
-        held_mb = peak_mb = memory_mb(process)
+        held_mb = peak_mb = memory_mb(service)
         async with measuring(service, clips, alone):
             await asyncio.sleep(arguments.alone_s)
         async with measuring(service, clips, beside):
             posting = asyncio.create_task(post(service, data))
             while not posting.done():
-                peak_mb = max(peak_mb, memory_mb(process))
+                peak_mb = max(peak_mb, memory_mb(service))
                 await asyncio.sleep(0.2)
             upload_s = await posting
     rows = report({"alone": alone, "upload": beside})

@@ -132,18 +132,22 @@ def tiny_en(load_model: Callable[[str], LoadedModel]) -> LoadedModel:
     return load_model("tiny.en")
 
 
-@pytest.fixture(scope="session")
-def base_engine() -> Iterator[Any]:
-    """Run an engine of base, as it is configured without a word."""
+def run_engine(name: str) -> Iterator[Any]:
+    """Run an engine of a packaged model, as it is configured without a word."""
     from engine.config import EngineConfig
     from engine.local import load_engine
     from engine.models import PACKAGED, find_packaged
 
-    if find_packaged(PACKAGED["base"], "base") is None:
-        pytest.skip("the packages of base are not installed")
-    loaded = load_engine(EngineConfig(model="base"))
+    if find_packaged(PACKAGED[name], name) is None:
+        pytest.skip(f"the packages of {name} are not installed")
+    loaded = load_engine(EngineConfig(model=name))
     yield loaded
     loaded.close()
+
+
+@pytest.fixture(scope="session")
+def base_engine() -> Iterator[Any]:
+    yield from run_engine("base")
 
 
 @pytest.fixture(scope="session")

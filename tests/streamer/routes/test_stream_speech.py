@@ -18,6 +18,7 @@ from running_service import Running, pcm16, running
 
 from clients.telephone import encode_mulaw
 from engine.api import Engine, Samples
+from tests.conftest import run_engine
 
 pytestmark = pytest.mark.model
 
@@ -27,15 +28,7 @@ Message = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    from engine.config import EngineConfig
-    from engine.local import load_engine
-    from engine.models import PACKAGED, find_packaged
-
-    if find_packaged(PACKAGED["tiny.en"], "tiny.en") is None:
-        pytest.skip("the packages of tiny.en are not installed")
-    loaded = load_engine(EngineConfig(model="tiny.en"))
-    yield loaded
-    loaded.close()
+    yield from run_engine("tiny.en")
 
 
 @pytest.fixture
