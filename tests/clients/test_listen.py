@@ -110,8 +110,11 @@ async def test_a_stalled_connection_drops_the_oldest_sound_and_says_so() -> None
     class Notes:
         note = staticmethod(notes.append)
 
+    size = 16 * BLOCK_MS
+    count = 10 * listen.MAX_WAITING_BLOCKS
+
     class Burst(FakeMicrophone):
-        samples = np.arange(10 * 16 * BLOCK_MS * listen.MAX_WAITING_BLOCKS, dtype=np.int64)
+        samples = np.arange(count, dtype=np.int64).repeat(size)
 
     stop = asyncio.Event()
     blocks = listen._record(
@@ -121,12 +124,17 @@ async def test_a_stalled_connection_drops_the_oldest_sound_and_says_so() -> None
         stop,
         Notes(),  # type: ignore[arg-type]
     )
-    await anext(blocks)
+    # the burst may come whole before the first block is taken, or after it
+    taken = [_number(await anext(blocks))]
     await asyncio.sleep(0.5)
-    taken = 0
-    while taken < listen.MAX_WAITING_BLOCKS:
-        await anext(blocks)
-        taken += 1
+    while taken[-1] < count - 1:
+        taken.append(_number(await anext(blocks)))
     stop.set()
     await blocks.aclose()  # type: ignore[attr-defined]
     assert notes and "left out" in notes[0]
+    kept = taken[-(listen.MAX_WAITING_BLOCKS - 1) :]
+    assert kept == list(range(kept[0], count)), "the newest sound is kept, in order"
+
+
+def _number(block: bytes) -> int:
+    return int(np.frombuffer(block, dtype=np.int64)[0])
