@@ -13,6 +13,10 @@ from streamer.audio import AudioDecoder, AudioFormat
 from streamer.session import Session
 from streamer.settings import SessionSettings
 
+# Sound that has stopped is waited for this long with nothing else to do: where the process itself
+# stood still, what came meanwhile is still in the socket, and its sender has not paused.
+UNREAD_S = 0.2
+
 
 class Channel:
     """Decodes the windows of one `Session`, one at a time."""
@@ -96,7 +100,16 @@ class Channel:
     async def sleep(self) -> None:
         """Wait until there may be something to do."""
         wake_at = self.session.wake_at
-        timeout_s = None if wake_at is None else max(0.0, wake_at - time.monotonic())
+        await self._wait(None if wake_at is None else wake_at - UNREAD_S - time.monotonic())
+
+    async def read_on(self) -> None:
+        """Let unread sound come in before the session takes it that its sound has stopped."""
+        wake_at, now = self.session.wake_at, time.monotonic()
+        if wake_at is not None and now >= wake_at - UNREAD_S:
+            # timers are a nanosecond early at times, and then this would be waited for twice
+            await self._wait(max(UNREAD_S, wake_at - now + 0.001))
+
+    async def _wait(self, timeout_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(None if timeout_s is None else max(0.0, timeout_s)):
                 await self.wake.wait()

@@ -220,6 +220,7 @@ class LiveSession:
                 async with self._changed:
                     await self._changed.wait_for(lambda: len(self._events) < MAX_EVENTS)
             channel.wake.clear()
+            await channel.read_on()
             window = session.next_window(time.monotonic())
             await self._publish()
             if window is None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from scripted import Recogniser, ScriptedEngine, Timeline, timeline
+from waiting import in_virtual_time, stand_still, until
 
 from engine.api import EngineBusy, InvalidRequest, StreamOptions
 from streamer.audio import AudioFormat
@@ -125,23 +126,48 @@ async def test_mono_packets_go_to_the_channel_they_name() -> None:
     assert text(events, 1) == TALK.text
 
 
+@in_virtual_time
 async def test_sound_that_stops_coming_is_finalized() -> None:
     """The client's own speech detection may stop sending right after the last word."""
     events: list[Event] = []
     engine = ScriptedEngine(Recogniser(TALK.words))
-    until = TALK.words[3].end + 800
+    until_sample = TALK.words[3].end + 800
+    loop = asyncio.get_running_loop()
     async with LiveSession(engine, AudioFormat(), SessionSettings()) as live:
         reader = asyncio.create_task(collect(live, events))
-        for i in range(0, until, 1600):
-            await live.feed(pcm(TALK.samples[i : min(i + 1600, until)]))
-        async with asyncio.timeout(2.0):
-            while not any(isinstance(e, Final) for e in events):
-                await asyncio.sleep(0.02)
-        for i in range(until, len(TALK.samples), 1600):
+        for i in range(0, until_sample, 1600):
+            await live.feed(pcm(TALK.samples[i : min(i + 1600, until_sample)]))
+            await asyncio.sleep(0.1)
+        stopped = loop.time() - 0.1
+        await until(lambda: any(isinstance(e, Final) for e in events))
+        assert 1.0 < loop.time() - stopped < 1.2  # a second after the packet is over
+        for i in range(until_sample, len(TALK.samples), 1600):
             await live.feed(pcm(TALK.samples[i : i + 1600]))
         await live.end()
         await reader
     assert text(events) == TALK.text
+
+
+@in_virtual_time
+async def test_a_service_that_stood_still_does_not_take_it_for_a_pause() -> None:
+    """What was said meanwhile lies in the socket; a final in the middle of a word would cost it."""
+    talk = timeline([12], [1.0])
+    events: list[Event] = []
+    engine = ScriptedEngine(Recogniser(talk.words), cost_s=0.05)
+    async with LiveSession(engine, AudioFormat(), SessionSettings()) as live:
+        reader = asyncio.create_task(collect(live, events))
+        for number, i in enumerate(range(0, len(talk.samples), 1600)):
+            await live.feed(pcm(talk.samples[i : i + 1600]))
+            if number % 8 == 7:
+                stand_still(5.0)
+                # a socket, a protocol and a queue lie before the session
+                for _ in range(20):
+                    await asyncio.sleep(0)
+            else:
+                await asyncio.sleep(0.1)
+        await live.end()
+        await reader
+    assert [e.text for e in events if isinstance(e, Final)] == [talk.text]
 
 
 async def test_leaving_aborts_what_is_in_flight() -> None:
