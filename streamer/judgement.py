@@ -6,9 +6,10 @@ Several signals together, never a list of phrases.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.api import Hypothesis, Word
-from streamer.word import key
+from streamer.word import key, words_of
 
 NO_SPEECH = 0.6  # whisper/transcribe.py
 LOW_LOGPROB = -1.0  # whisper/transcribe.py
@@ -16,6 +17,25 @@ VERY_LOW_LOGPROB = -1.5
 HIGH_COMPRESSION = 2.4  # whisper/transcribe.py
 MAX_REPEATS = 4  # of a phrase in a row, in a text that compresses too well
 MAX_PERIOD = 8  # words of such a phrase
+LEFT_OVER = 20_000  # 1.25 s of speech behind the last word are worth another window
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A hypothesis and the words of it that are taken for speech."""
+
+    hypothesis: Hypothesis
+    words: list[Word]
+    reason: str | None  # why words were withheld
+    has_loop: bool  # words were left out, since they went round in circles
+
+
+def judge(hypothesis: Hypothesis) -> Heard:
+    """Choose the words of a hypothesis that are taken for speech."""
+    reason = doubt(hypothesis)
+    all_words = [] if reason else words_of(hypothesis)
+    words = cut_loop(all_words) if has_loop(hypothesis) else all_words
+    return Heard(hypothesis, words, reason, len(words) < len(all_words))
 
 
 def doubt(hypothesis: Hypothesis) -> str | None:

@@ -18,14 +18,13 @@ from engine.api import SAMPLE_RATE, Engine, Samples, StreamLost
 from streamer.audio import AudioDecoder, AudioFormat
 from streamer.channel import Channel
 from streamer.events import Event
+from streamer.loss import may_retry
 from streamer.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
 
 MAX_BACKLOG = 45 * SAMPLE_RATE  # sound ahead of transcription from which `feed` waits
 MAX_EVENTS = 256  # events not taken from which decoding waits
-MAX_LOSSES = 5  # streams lost in a row before the session gives up
-RETRY_S = 0.2  # before another stream is opened, times the losses in a row
 
 
 class LiveSession:
@@ -233,9 +232,8 @@ class LiveSession:
                 logger.debug("channel %d: stream lost", channel.number)
                 await channel.close_stream()
                 session.window_failed()
-                if num_lost > MAX_LOSSES:
+                if not await may_retry(num_lost):
                     raise
-                await asyncio.sleep(RETRY_S * num_lost)
                 continue
             num_lost = 0
             if hypothesis is not None:

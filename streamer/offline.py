@@ -22,13 +22,11 @@ from engine.api import (
 )
 from streamer.agreement import num_covered
 from streamer.chunk import Chunk, Chunker
-from streamer.judgement import cut_loop, doubt, has_loop
+from streamer.judgement import LEFT_OVER, doubt, judge
+from streamer.loss import may_retry
 from streamer.settings import SessionSettings
+from streamer.vote import GUESS
 from streamer.word import words_in
-
-LEFT_OVER = 20_000  # 1.25 s of speech behind the last segment are worth another window
-MAX_LOSSES = 5  # streams lost with one window before the transcription gives up
-RETRY_S = 0.2  # before another stream is opened, times the losses
 
 
 async def transcribe(
@@ -113,25 +111,26 @@ class _Job:
             # at a cut, the words tell what both windows have
             word_times=self._settings.word_times or chunk.cut is not None or chunk.follows_cut,
         )
-        for num_lost in range(MAX_LOSSES):
+        num_lost = 0
+        while True:
             try:
                 return await _decode(self._engine, options, window)
             except StreamLost:
-                await asyncio.sleep(RETRY_S * (num_lost + 1))
-        return await _decode(self._engine, options, window)
+                num_lost += 1
+                if not await may_retry(num_lost):
+                    raise
 
     def accept(self, hypothesis: Hypothesis) -> Hypothesis:
         """Take the next result in order: leave out what is doubted, or said already."""
         chunk = self.chunks.popleft()
-        if doubt(hypothesis) is not None:
+        heard = judge(hypothesis)
+        if heard.reason is not None:
             self._words = []
             return dataclasses.replace(hypothesis, segments=())
-        if self.language is None and hypothesis.language_probability >= 0.5:
+        if self.language is None and hypothesis.language_probability >= GUESS:
             self.language = hypothesis.language
-        words = [word for segment in hypothesis.segments for word in words_in(segment)]
+        words = heard.words
         first, last = 0, len(words)
-        if has_loop(hypothesis):
-            last = len(cut_loop(words))
         if chunk.follows_cut:
             known = [word for word in self._words if word.start + word.end > 2 * chunk.start]
             first = num_covered(known, words)
@@ -150,12 +149,10 @@ def _left_over(hypothesis: Hypothesis, start: int) -> int | None:
         hypothesis: of a chunk, up to its end.
         start: of the chunk's newest window.
     """
-    if not hypothesis.segments or doubt(hypothesis) is not None:
+    heard = judge(hypothesis)
+    if not heard.words or heard.has_loop:
         return None
-    words = [word for segment in hypothesis.segments for word in words_in(segment)]
-    if has_loop(hypothesis) and len(cut_loop(words)) < len(words):
-        return None
-    last = words[-1].end if hypothesis.is_truncated else hypothesis.segments[-1].end
+    last = heard.words[-1].end if hypothesis.is_truncated else hypothesis.segments[-1].end
     is_worth_it = hypothesis.end - last >= LEFT_OVER and last - start >= LEFT_OVER
     return last if is_worth_it else None
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
+from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis
 from streamer.buffer import AudioBuffer
 from streamer.edge import best_edge, first_edge, quietest
 from streamer.events import Final, Partial
-from streamer.judgement import cut_loop, doubt, has_loop
+from streamer.judgement import LEFT_OVER, Heard, judge
 from streamer.settings import SessionSettings
 from streamer.transcript import PATIENCE, Transcript
-from streamer.word import fit, is_sentence_end, join, words_of
+from streamer.word import fit, is_sentence_end, join
 
 CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
 CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more
@@ -19,18 +17,7 @@ NEW = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a s
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
 CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
-LEFT_OVER = 20_000  # 1.25 s of speech behind the last word are worth another window
 FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A hypothesis and the words of it that are taken for speech."""
-
-    hypothesis: Hypothesis
-    words: list[Word]
-    reason: str | None  # why words were withheld
-    has_loop: bool  # words were left out, since they went round in circles
 
 
 class OpenSegment:
@@ -55,20 +42,18 @@ class OpenSegment:
 
     def hear(self, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool) -> None:
         """Take the text of a marked window."""
-        reason = doubt(hypothesis)
-        all_words = [] if reason else words_of(hypothesis)
-        words = cut_loop(all_words) if has_loop(hypothesis) else all_words
         if self.heard is not None and self.heard.hypothesis.language != hypothesis.language:
             self.transcript.forget_disagreement()
-        self.heard = Heard(hypothesis, words, reason, len(words) < len(all_words))
-        self.transcript.agree(words, hypothesis.end, is_pause=is_pause, may_settle=may_settle)
+        self.heard = judge(hypothesis)
+        self.transcript.agree(
+            self.heard.words, hypothesis.end, is_pause=is_pause, may_settle=may_settle
+        )
 
     def preview(self, hypothesis: Hypothesis) -> None:
         """Take the text of a window that only refreshes what is shown."""
-        if doubt(hypothesis) is None:
-            words = words_of(hypothesis)
-            words = cut_loop(words) if has_loop(hypothesis) else words
-            self.transcript.preview(words, hypothesis.end)
+        heard = judge(hypothesis)
+        if heard.reason is None:
+            self.transcript.preview(heard.words, hypothesis.end)
 
     def has_heard(self, end: int) -> bool:
         """Tell whether the newest marked window is the one that ends here."""

@@ -28,7 +28,7 @@ from streamer.segment import (
 )
 from streamer.settings import SessionSettings
 from streamer.speech import FRAME, SpeechDetector
-from streamer.vote import LanguageVote
+from streamer.vote import GUESS, LanguageVote
 
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
 REFRESH_TURNS = 1.5  # ... nor less than this many of the turns that windows take under load
@@ -361,8 +361,10 @@ class Session:
 
     def _show(self, segment: OpenSegment, hypothesis: Hypothesis) -> None:
         """Tell what is shown now, if that is anything new."""
-        is_guess = self.stream_options.language is None
-        if not self._settings.partials or (is_guess and hypothesis.language_probability < 0.5):
+        is_detected = self.stream_options.language is None
+        if not self._settings.partials:
+            return
+        if is_detected and hypothesis.language_probability < GUESS:
             return
         language, lag = self._language_of(hypothesis), self._buffer.end - hypothesis.end
         partial = segment.partial(hypothesis, self._channel, language, lag)

@@ -6,6 +6,7 @@ from engine.api import SAMPLE_RATE
 
 ENOUGH = 3 * SAMPLE_RATE  # samples heard in a language, weighed by how sure the detection was
 MAJORITY = 0.8  # of all votes
+GUESS = 0.5  # a language less likely than this is not detected, but guessed
 
 
 class LanguageVote:

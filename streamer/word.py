@@ -30,19 +30,20 @@ def words_of(hypothesis: Hypothesis) -> list[Word]:
     Where the engine gave no word times, words are cut at spaces (without spaces: at characters)
     and share their segment's time by their length.
     """
-    words: list[Word] = []
-    for segment in hypothesis.segments:
-        words += words_in(segment)
+    return [word for segment in hypothesis.segments for word in words_in(segment)]
+
+
+def words_in(segment: Segment) -> list[Word]:
+    """List the words of a segment; see `words_of`."""
+    words = segment.words or _words_without_times(segment)
     return [word for word in words if word.text.strip()]
 
 
-def words_in(segment: Segment) -> Sequence[Word]:
-    """List the words of a segment; see `words_of`."""
-    if segment.words:
-        return segment.words
+def _words_without_times(segment: Segment) -> list[Word]:
     texts = split(segment.text)
     length = sum(map(len, texts))
-    words, position = [], 0
+    words: list[Word] = []
+    position = 0
     for text in texts:
         start = segment.start + (segment.end - segment.start) * position // length
         position += len(text)

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from test_agreement import said
 
-from engine.api import Hypothesis
-from streamer.judgement import cut_loop, doubt, has_loop
+from engine.api import Hypothesis, Segment
+from streamer.judgement import cut_loop, doubt, has_loop, judge
 
 GOOD = Hypothesis(0, 16_000, (), "en", 1.0, avg_logprob=-0.3, no_speech_probability=0.1)
 
@@ -44,3 +44,16 @@ def test_a_loop_shows_in_the_compression_and_at_the_token_limit() -> None:
 )
 def test_a_loop_is_cut_behind_its_first_turn(text: str, kept: str) -> None:
     assert cut_loop(said(text)) == said(text)[: len(kept.split())]
+
+
+def test_what_is_taken_for_speech_ends_with_a_loop_and_is_nothing_where_there_is_doubt() -> None:
+    words = tuple(said("it ends so so so so so so so"))
+    text = "".join(word.text for word in words)
+    segment = Segment(text, words[0].start, words[-1].end, False, words)
+    hypothesis = dataclasses.replace(GOOD, segments=(segment,))
+    heard = judge(hypothesis)
+    assert (heard.words, heard.reason, heard.has_loop) == (list(words), None, False)
+    heard = judge(dataclasses.replace(hypothesis, is_truncated=True))
+    assert (heard.words, heard.reason, heard.has_loop) == (list(words[:3]), None, True)
+    heard = judge(dataclasses.replace(hypothesis, avg_logprob=-1.6))
+    assert (heard.words, heard.reason, heard.has_loop) == ([], "low_probability", False)

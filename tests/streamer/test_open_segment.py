@@ -7,7 +7,8 @@ from test_agreement import said
 
 from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
 from streamer.buffer import AudioBuffer
-from streamer.open_segment import CONTEXT, CONTEXT_GAP, LEFT_OVER, OpenSegment
+from streamer.judgement import LEFT_OVER
+from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment
 from streamer.settings import Endpointing, SessionSettings
 
 
