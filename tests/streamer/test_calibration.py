@@ -7,6 +7,9 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
+import pytest
+from waiting import in_virtual_time
+
 from engine.api import EngineBusy, Hypothesis, ModelInfo, StreamOptions, Window
 from streamer.calibration import PERIOD_S, measure_capacity
 
@@ -40,22 +43,26 @@ class TimedEngine:
         return Hypothesis(window.start, window.end, (), "en", 1.0)
 
 
+@in_virtual_time
 async def test_an_engine_that_decodes_one_by_one_is_measured_as_that() -> None:
     sessions = await measure_capacity(TimedEngine(0.1, width=1))
-    assert 0.7 * 10 * PERIOD_S < sessions < 1.1 * 10 * PERIOD_S
+    assert sessions == pytest.approx(10 * PERIOD_S)
 
 
+@in_virtual_time
 async def test_batching_counts() -> None:
     sessions = await measure_capacity(TimedEngine(0.2, width=16))
-    assert 0.7 * 80 * PERIOD_S < sessions < 1.1 * 80 * PERIOD_S
+    assert sessions == pytest.approx(80 * PERIOD_S)
 
 
+@in_virtual_time
 async def test_a_slow_engine_is_measured_with_one_window() -> None:
     start = time.monotonic()
     sessions = await measure_capacity(TimedEngine(2.1, width=1))
     assert sessions < 1 and time.monotonic() - start < 4
 
 
+@in_virtual_time
 async def test_an_engine_that_is_full_ends_the_measurement() -> None:
     engine = TimedEngine(0.01, width=100, max_streams=4)
     assert await measure_capacity(engine) > 100 * PERIOD_S

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -14,16 +13,18 @@ from tests.engine.echo_engine import EchoEngine, EchoStream
 
 
 async def test_the_loop_goes_on_while_something_is_loaded() -> None:
+    released = threading.Event()
+
     def load() -> str:
-        time.sleep(0.3)
+        assert released.wait(30), "the loop stands still"
         return threading.current_thread().name
 
     loading = asyncio.create_task(run_in_daemon(load))
-    ticks = 0
-    while not loading.done():
+    for _ in range(5):
         await asyncio.sleep(0.01)
-        ticks += 1
-    assert await loading == "load-engine" and ticks > 5
+        assert not loading.done()
+    released.set()
+    assert await loading == "load-engine"
 
 
 async def test_what_a_loader_raises_is_raised() -> None:

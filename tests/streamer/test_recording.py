@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import threading
 import wave
 
 import numpy as np
@@ -43,16 +44,18 @@ async def test_what_is_no_audio_raises() -> None:
 
 
 class _Slow(io.BytesIO):
-    """Tells whether somebody reads it."""
+    """Gives nothing before it is let go; tells whether somebody reads it."""
 
-    is_read = False
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.is_read = False
+        self.begun, self.let_go = threading.Event(), threading.Event()
 
     def read(self, size: int | None = -1, /) -> bytes:
-        import time
-
         assert not self.closed
         self.is_read = True
-        time.sleep(0.02)
+        self.begun.set()
+        assert self.let_go.wait(30)
         self.is_read = False
         return super().read(size)
 
@@ -67,9 +70,9 @@ async def test_a_file_is_not_read_any_more_once_its_blocks_are_closed() -> None:
                 pass
 
     reading = asyncio.create_task(read())
-    while not file.is_read:
-        await asyncio.sleep(0.001)
+    assert await asyncio.to_thread(file.begun.wait, 30)
     reading.cancel()
+    asyncio.get_running_loop().call_later(0.05, file.let_go.set)
     with contextlib.suppress(asyncio.CancelledError):
         await reading
     assert not file.is_read

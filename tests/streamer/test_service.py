@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from running_service import CountingEngine
+from waiting import LIMIT_S
 
 from engine.api import EngineBusy, InvalidRequest, StreamOptions
 from streamer.audio import AudioFormat
@@ -54,11 +55,11 @@ async def test_a_stop_does_not_wait_for_the_loading() -> None:
     never = threading.Event()
 
     def load() -> CountingEngine:
-        never.wait(30)
+        never.wait(4 * LIMIT_S)
         return CountingEngine()
 
     service = Service(ServerConfig(), load)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(LIMIT_S):
         async with service.run():
             await asyncio.sleep(0.05)
     never.set()
@@ -97,7 +98,7 @@ async def test_draining_refuses_and_waits_for_the_sessions(service: Service) -> 
         refusal = service.refusal()
         assert refusal is not None and refusal.code == "draining" and not draining.done()
         # the service has ended its sound; what it says ends by itself
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(LIMIT_S):
             assert [event async for event in live.events()] == []
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(LIMIT_S):
         await draining

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from running_service import CountingEngine, babble, pcm16
+from waiting import until
 
 from streamer import protocol
 from streamer.config import ServerConfig
@@ -48,9 +49,7 @@ def _codes(session: StreamSession) -> list[str]:
 
 
 async def _wait_over(session: StreamSession) -> None:
-    async with asyncio.timeout(10):
-        while not session.is_over:
-            await asyncio.sleep(0.01)
+    await until(lambda: session.is_over)
 
 
 async def test_it_says_ready_text_and_done(session: StreamSession, service: Service) -> None:
@@ -64,8 +63,7 @@ async def test_it_says_ready_text_and_done(session: StreamSession, service: Serv
     # its place is held until its client has all of it
     assert service.num_sessions == 1
     session.finish_delivery()
-    await asyncio.sleep(0.05)
-    assert service.num_sessions == 0
+    await until(lambda: service.num_sessions == 0)
 
 
 async def test_who_listens_is_told_of_every_change(session: StreamSession) -> None:

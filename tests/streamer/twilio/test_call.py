@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from waiting import LIMIT_S, until
 
 from streamer import events
 from streamer.twilio.call import MAX_LOG, CallLog, CallLogs
@@ -27,6 +28,17 @@ def partial(text: str, segment: int = 0, channel: int = 0) -> events.Partial:
 
 async def collect(log: CallLog, after: int = 0, *, with_partials: bool = True) -> list[Any]:
     return [json.loads(text) async for text in log.follow(after, with_partials=with_partials)]
+
+
+def read_along(log: CallLog, *, with_partials: bool = True) -> tuple[asyncio.Task[None], list[Any]]:
+    """Read a log beside the test; gives the reader and what it has read so far."""
+    received: list[Any] = []
+
+    async def read() -> None:
+        async for text in log.follow(0, with_partials=with_partials):
+            received.append(json.loads(text))
+
+    return asyncio.create_task(read()), received
 
 
 def shown(messages: list[Any]) -> list[Any]:
@@ -52,16 +64,16 @@ async def test_a_reader_before_the_call_waits_for_it() -> None:
     with calls.reader("CA1") as log:
         assert log is not None
         assert log.state == "waiting"
-        reading = asyncio.create_task(collect(log))
+        reading, received = read_along(log)
         await asyncio.sleep(0)
         with calls.stream(start()) as same:
             assert same is log
             log.publish(partial(" one"), start())
-            await asyncio.sleep(0.01)
+            await until(lambda: len(received) == 2)
             log.publish(partial(" one two"), start())
-            await asyncio.sleep(0.01)
+            await until(lambda: len(received) == 3)
             log.publish(final(" one two"), start())
-        received = await asyncio.wait_for(reading, 1)
+        await asyncio.wait_for(reading, LIMIT_S)
     assert shown(received) == [
         ("stream_started", None, None),
         ("partial", "inbound", " one"),
@@ -76,9 +88,10 @@ async def test_a_partial_never_follows_its_final() -> None:
         log.publish(partial(" one"), start())
         log.publish(final(" one"), start())
         log.publish(partial(" other", channel=1), start())
-        reading = asyncio.create_task(collect(log))
-        await asyncio.sleep(0.01)
-    assert shown(await reading)[1:] == [
+        reading, received = read_along(log)
+        await until(lambda: len(received) == 3)
+    await reading
+    assert shown(received)[1:] == [
         ("final", "inbound", " one"),
         ("partial", "outbound", " other"),
     ]
@@ -110,9 +123,10 @@ async def test_text_withheld_is_not_published_but_ends_its_partial() -> None:
     with calls.stream(start()) as log:
         log.publish(partial(" um"), start())
         assert log.publish(final(""), start()) is None
-        reading = asyncio.create_task(collect(log))
-        await asyncio.sleep(0.01)
-    assert shown(await reading) == [("stream_started", None, None)]
+        reading, received = read_along(log)
+        await until(lambda: received)
+    await reading
+    assert shown(received) == [("stream_started", None, None)]
 
 
 async def test_a_call_is_forgotten_after_the_grace_time() -> None:
@@ -159,7 +173,8 @@ async def test_partials_are_left_out_on_request(with_partials: bool) -> None:
     calls = CallLogs(60, 10)
     with calls.stream(start()) as log:
         log.publish(partial(" one"), start())
-        reading = asyncio.create_task(collect(log, with_partials=with_partials))
-        await asyncio.sleep(0.01)
-    kinds = [m["type"] for m in await reading]
+        reading, received = read_along(log, with_partials=with_partials)
+        await until(lambda: len(received) == 1 + with_partials)
+    await reading
+    kinds = [m["type"] for m in received]
     assert ("partial" in kinds) is with_partials
