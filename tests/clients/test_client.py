@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import types
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -157,26 +158,25 @@ async def test_sound_is_kept_while_nobody_answers(service: Running) -> None:
             if byte == 3200 * 10:
                 network.is_open = False
                 network.cut()
-            if byte == 3200 * 40:
-                network.is_open = True
+
+        def wait(_reason: str, delay_s: float) -> None:
+            waits.append(delay_s)
+            network.is_open = len(waits) >= 4
 
         finals, _ = await _talk(
-            f"ws://127.0.0.1:{network.port}",
-            before=storm,
-            pause_s=0.02,
-            on_wait=lambda _reason, delay_s: waits.append(delay_s),
+            f"ws://127.0.0.1:{network.port}", before=storm, pause_s=0.02, on_wait=wait
         )
     assert _text(finals) == WORDS
-    assert len(waits) >= 3 and waits[2] > waits[0]
+    assert len(waits) == 4 and waits[2] > waits[0]
 
 
 async def test_nobody_there_is_said_at_once() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    with pytest.raises(NoServer, match="no server answers"):
-        async with connect(f"ws://127.0.0.1:{port}"):
-            pass
+        with pytest.raises(NoServer, match="no server answers"):
+            async with connect(f"ws://127.0.0.1:{port}"):
+                pass
 
 
 async def test_a_full_server_is_named_with_a_time_to_come_back() -> None:
@@ -201,11 +201,14 @@ async def test_a_server_that_is_loading_is_waited_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(client, "LOADING_POLL_S", 0.05)
     async with running(config=_config()) as service:
         engine, service.service._engine = service.service._engine, None
-        asyncio.get_running_loop().call_later(
-            0.3, lambda: setattr(service.service, "_engine", engine)
-        )
         waits: list[str] = []
-        finals, _ = await _talk(service.ws, on_wait=lambda reason, _s: waits.append(reason))
+
+        def wait(reason: str, _delay_s: float) -> None:
+            waits.append(reason)
+            if len(waits) == 3:
+                service.service._engine = engine
+
+        finals, _ = await _talk(service.ws, on_wait=wait)
     assert _text(finals) == WORDS and "loading" in waits[0]
 
 
@@ -216,17 +219,23 @@ async def test_close_codes_decide_whether_to_come_back(
     monkeypatch: pytest.MonkeyPatch, code: int, is_retried: bool
 ) -> None:
     monkeypatch.setattr(retry, "PATIENCE_S", 1.0)
-    times: list[float] = []
+    waits: list[float] = []
+    # its clock knows what it waited for, and not what the machine took beside that
+    clock = types.SimpleNamespace(monotonic=lambda: sum(waits))
+    monkeypatch.setattr(client, "time", clock)
+    num_tries = 0
 
     async def slam(connection: ServerConnection) -> None:
-        times.append(asyncio.get_running_loop().time())
+        nonlocal num_tries
+        num_tries += 1
         await connection.close(code, "go away")
 
     async with serve(slam, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ClientError, match="go away"):
-            async with connect(f"ws://127.0.0.1:{port}", START) as stream:
+            url, wait = f"ws://127.0.0.1:{port}", lambda _reason, delay_s: waits.append(delay_s)
+            async with connect(url, START, on_wait=wait) as stream:
                 await _collect(stream, lambda _message: None)
-    assert (len(times) > 2) is is_retried
-    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
-    assert all(b > a for a, b in zip(gaps, gaps[1:], strict=False)), gaps
+    # doubled each time, give or take the jitter: four fit into the second
+    assert num_tries == 1 + len(waits) == (5 if is_retried else 1)
+    assert waits == sorted(waits)

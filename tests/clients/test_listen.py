@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from running_service import babble, running
+from waiting import until
 
 from clients import listen
 from clients.listen import BLOCK_MS
@@ -65,9 +66,7 @@ async def test_what_the_microphone_hears_is_captioned(
     monkeypatch.setattr(listen, "build_start", lambda *_args, **_fields: Start(vad_threshold=0.0))
     async with running() as service:
         task = asyncio.create_task(listen._listen(_arguments("--url", service.ws), _fake()))
-        async with asyncio.timeout(10):
-            while service.service.metrics.totals()["audio_seconds"] < 2.0:
-                await asyncio.sleep(0.05)
+        await until(lambda: service.service.metrics.totals()["audio_seconds"] >= 2.0)
         # what Ctrl+C does
         import os
         import signal
@@ -113,8 +112,14 @@ async def test_a_stalled_connection_drops_the_oldest_sound_and_says_so() -> None
     size = 16 * BLOCK_MS
     count = 10 * listen.MAX_WAITING_BLOCKS
 
+    played = threading.Event()
+
     class Burst(FakeMicrophone):
         samples = np.arange(count, dtype=np.int64).repeat(size)
+
+        def _play(self) -> None:
+            super()._play()
+            played.set()
 
     stop = asyncio.Event()
     blocks = listen._record(
@@ -126,7 +131,7 @@ async def test_a_stalled_connection_drops_the_oldest_sound_and_says_so() -> None
     )
     # the burst may come whole before the first block is taken, or after it
     taken = [_number(await anext(blocks))]
-    await asyncio.sleep(0.5)
+    assert await asyncio.to_thread(played.wait, 30)
     while taken[-1] < count - 1:
         taken.append(_number(await anext(blocks)))
     stop.set()

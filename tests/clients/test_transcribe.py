@@ -66,15 +66,16 @@ async def test_text_is_the_default(
 
 
 async def test_files_are_sent_at_their_own_pace_unless_told_otherwise(
-    service: Running, talk: str
+    service: Running, talk: str, tmp_path: Path
 ) -> None:
     began = time.monotonic()
     assert await _transcribe(service, talk) == 0
-    paced_s = time.monotonic() - began
-    assert paced_s >= 2.5
+    assert time.monotonic() - began >= 2.5
+    # long enough for a machine that is slow or stands still
+    soundfile.write(tmp_path / "long.wav", np.tile(babble(2.0), 15), 16_000)
     began = time.monotonic()
-    assert await _transcribe(service, talk, "--fast") == 0
-    assert time.monotonic() - began < paced_s
+    assert await _transcribe(service, str(tmp_path / "long.wav"), "--fast") == 0
+    assert time.monotonic() - began < 30.0
 
 
 @pytest.mark.parametrize("kind", ["json", "srt", "vtt"])
