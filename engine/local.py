@@ -20,6 +20,7 @@ from engine.api import (
     StreamOptions,
     Window,
 )
+from engine.aside import EncoderThread
 from engine.config import EngineConfig, read_model_config
 from engine.counters import Counters
 from engine.draft import Draft, move_draft
@@ -67,7 +68,8 @@ class LocalEngine:
         self.tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
         device = torch.device(choose_device(config.device))
         precision = choose_precision(config.dtype, device)
-        torch.set_num_threads(config.num_threads or count_cores())
+        num_threads = config.num_threads or count_cores()
+        torch.set_num_threads(num_threads)
         self._factor = choose_factor(config.encoder_tail)
         self._margin = round(config.tail_margin_s * SAMPLE_RATE / SAMPLES_PER_POSITION)
         parts = build_parts(
@@ -95,6 +97,9 @@ class LocalEngine:
             max_waiting=self._max_streams,
             max_background_batch=1 if parts.encode_slowly else None,
         )
+        aside = None
+        if parts.encode_slowly is not None:
+            aside = EncoderThread(parts.encode_slowly, self.counters, num_threads=num_threads)
         settler = Settler(config, self.tokenizer, self.runner, self.counters)
         self._loop = Loop(
             scheduler,
@@ -103,7 +108,7 @@ class LocalEngine:
             self.counters,
             parts.can_encode,
             tidy=release_heap,
-            encode_slowly=parts.encode_slowly,
+            aside=aside,
         )
         self._scheduler = scheduler
         self._pools = (self_pool, cross_pool)

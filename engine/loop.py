@@ -1,4 +1,7 @@
-"""The step loop: one thread that takes requests in, runs the model, and hands texts out."""
+"""The step loop: one thread that takes requests in, runs the model, and hands texts out.
+
+Where an encode would hold up those who decode, another thread does it (`aside.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
 
 from engine.api import EngineBusy, EngineError, Samples, StreamLost
+from engine.aside import DECODER_THREADS, EncoderThread
 from engine.counters import Counters
 from engine.request import Request
 from engine.scheduler import Encode, Scheduler, Step
@@ -22,9 +26,6 @@ from engine.sequence import Phase, Sequence
 
 logger = logging.getLogger(__name__)
 
-EncodeSlowly = Callable[[Rows[Sequence], Rows[Samples]], Iterator[None]]
-
-MAX_PASSED = 20  # turns that others may have between two pieces of a window in the background
 IDLE_S = 0.5  # without work before memory is given back
 TIDY_S = 60.0  # between two times that it is: what is given back is asked for again
 
@@ -39,14 +40,6 @@ class Runs(Protocol):
     def forget(self, sequence: Sequence) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Background:
-    """Windows that nobody awaits, encoded a piece at a time."""
-
-    work: Encode
-    pieces: Iterator[None]
-
-
 class Loop:
     """Owns the scheduler and the runner. `submit`, `abort` and `close` may come from any thread."""
 
@@ -58,7 +51,7 @@ class Loop:
         counters: Counters,
         can_encode: Callable[[], bool] = lambda: True,
         tidy: Callable[[], None] = lambda: None,
-        encode_slowly: EncodeSlowly | None = None,
+        aside: EncoderThread | None = None,
     ) -> None:
         """Prepare the loop; `start` starts its thread.
 
@@ -67,8 +60,7 @@ class Loop:
                 True ends the request, which has been answered; False lets it decode on.
             can_encode: False while the runner still encodes.
             tidy: called now and then when there is nothing to do.
-            encode_slowly: encodes a piece at a time, so that a long window that nobody awaits does
-                not hold up those who speak; None where an encode holds up nobody.
+            aside: encodes beside the loop; None where the runner's own `encode` holds up nobody.
         """
         self._scheduler = scheduler
         self._runner = runner
@@ -76,18 +68,19 @@ class Loop:
         self._counters = counters
         self._can_encode = can_encode
         self._tidy = tidy
-        self._encode_slowly = encode_slowly
-        self._background: Background | None = None
-        self._num_passed = 0  # turns that went to others since its last piece
+        self._aside = aside
         self._tidied_at = -math.inf
         self._has_worked = False  # since then
         self._inbox: deque[tuple[Request, bool]] = deque()  # True: new, False: abort
         self._requests: dict[int, Request] = {}  # by sequence id, from submit to its outcome
         self._wake = threading.Condition()
+        self._has_news = False  # something was encoded aside, or can be
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
+        if self._aside is not None:
+            self._aside.start(self._note_news)
         self._thread.start()
 
     def submit(self, request: Request) -> None:
@@ -105,6 +98,13 @@ class Loop:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
+        if self._aside is not None:
+            self._aside.close()
+
+    def _note_news(self) -> None:
+        with self._wake:
+            self._has_news = True
+            self._wake.notify()
 
     def _post(self, request: Request, is_new: bool) -> None:
         with self._wake:
@@ -114,20 +114,23 @@ class Loop:
             self._wake.notify()
 
     def _run(self) -> None:
+        has_more = False  # work that needs no news
         while True:
             with self._wake:
-                while not (self._inbox or self._is_closing or self._requests):
+                while not (self._inbox or self._is_closing or self._has_news or has_more):
                     if not self._wake.wait(self._until_tidy()):
                         break
                 if self._is_closing:
                     break
+                self._has_news = False
                 is_idle = not (self._inbox or self._requests)
             if is_idle:
                 self._tidy()
                 self._tidied_at, self._has_worked = time.monotonic(), False
             else:
                 self._has_worked = True
-                self.turn()
+                has_worked = self.turn()
+                has_more = bool(self._requests) and (has_worked or self._aside is None)
         for request in (*self._requests.values(), *(r for r, is_new in self._inbox if is_new)):
             self._answer(request, StreamLost("the engine was closed"))
 
@@ -137,32 +140,38 @@ class Loop:
             return None
         return max(IDLE_S, self._tidied_at + TIDY_S - time.monotonic())
 
-    def turn(self) -> None:
-        """Take in what has arrived, then run one encode or one step."""
+    def turn(self) -> bool:
+        """Take in what has arrived, then run one encode or one step; tell whether there was one."""
         while self._inbox:
             request, is_new = self._inbox.popleft()
             if is_new:
                 self._take_in(request)
             elif request.sequence.id in self._requests:
                 self._drop(request)
-        background = self._background
-        must_wait = self._scheduler.has_awaited and self._num_passed < MAX_PASSED
-        if background is not None and not must_wait:
-            self._num_passed = 0
-            self._attempt(background.work, lambda: self._go_on(background))
-            return
-        self._num_passed += 1
-        has_background = background is not None
-        work = self._scheduler.next(self._can_encode(), has_background=has_background)
-        if work is None:
-            return
-        encode_slowly = self._encode_slowly
-        if isinstance(work, Encode) and encode_slowly and self._scheduler.begin_background(work):
-            pieces = encode_slowly(work.sequences, self._audio(work))
-            self._background, self._num_passed = Background(work, pieces), 0
-            return
-        duration_s = self._attempt(work, lambda: self._carry_out(work))
-        self._scheduler.ran(work, duration_s)
+        if self._aside is not None:
+            return self._turn_beside(self._aside)
+        work = self._scheduler.next(self._can_encode())
+        if work is not None:
+            duration_s = self._attempt(work, lambda: self._carry_out(work))
+            self._scheduler.ran(work, duration_s)
+        return work is not None
+
+    def _turn_beside(self, aside: EncoderThread) -> bool:
+        for encoded in aside.take_done():
+            if encoded.error is not None:
+                self._fail(encoded.work, encoded.error)
+            self._scheduler.end_encoding(encoded.work)
+        aside.is_alone = not self._scheduler.is_decoding
+        work = self._scheduler.next(aside.can_take, can_encode_background=aside.can_take_background)
+        if isinstance(work, Encode):
+            is_background = self._scheduler.begin_encoding(work)
+            aside.put(work, self._audio(work), is_background=is_background)
+            return True
+        if work is not None:
+            # each time: a thread that has just begun to compute takes what another one set last
+            torch.set_num_threads(DECODER_THREADS)
+            self._attempt(work, lambda: self._carry_out(work))
+        return work is not None
 
     def _attempt(self, work: Encode | Step, run: Callable[[], None]) -> float:
         """Run a piece of work; whatever it raises costs its windows, and nobody else's.
@@ -173,14 +182,9 @@ class Loop:
         start = time.perf_counter()
         try:
             run()
-        except torch.OutOfMemoryError:
-            logger.warning("out of memory with %d windows at once", len(work.sequences))
-            self._scheduler.shed(work)
-            self._lose(work, "the engine was out of memory")
-        except Exception:
+        except Exception as error:
             # the edge of the engine: a bug costs the requests that met it, never the service
-            logger.exception("a step failed")
-            self._lose(work, "the engine failed")
+            self._fail(work, error)
         duration_s = time.perf_counter() - start
         if isinstance(work, Encode):
             self._counters.encode_s += duration_s
@@ -188,13 +192,19 @@ class Loop:
             self._counters.decode_s += duration_s
         return duration_s
 
-    def _go_on(self, background: Background) -> None:
-        """Encode the next piece of the windows in the background."""
-        try:
-            next(background.pieces)
-        except StopIteration:
-            self._background = None
-            self._scheduler.end_background(background.work)
+    def _fail(self, work: Encode | Step, error: Exception) -> None:
+        """Tell those whose work failed."""
+        self._counters.num_failures += 1
+        if isinstance(error, torch.OutOfMemoryError):
+            logger.warning("out of memory with %d windows at once", len(work.sequences))
+            self._scheduler.shed(work)
+            message = "the engine was out of memory"
+        else:
+            logger.error("a step failed", exc_info=error)
+            message = "the engine failed"
+        for sequence in work.sequences:
+            if sequence.id in self._requests:
+                self._answer(self._requests[sequence.id], StreamLost(message))
 
     def _audio(self, work: Encode) -> list[Samples]:
         return [self._requests[sequence.id].window.audio for sequence in work.sequences]
@@ -202,7 +212,8 @@ class Loop:
     def _take_in(self, request: Request) -> None:
         sequence = request.sequence
         try:
-            replaced = self._scheduler.add(sequence)
+            with self._pages_unwritten():
+                replaced = self._scheduler.add(sequence)
         except EngineBusy as error:
             request.on_done(error)
             return
@@ -224,12 +235,6 @@ class Loop:
                 if self._settle(request):
                     self._drop(request)
 
-    def _lose(self, work: Encode | Step, message: str) -> None:
-        self._counters.num_failures += 1
-        for sequence in work.sequences:
-            if sequence.id in self._requests:
-                self._answer(self._requests[sequence.id], StreamLost(message))
-
     def _answer(self, request: Request, error: EngineError) -> None:
         self._drop(request)
         request.on_done(error)
@@ -237,9 +242,11 @@ class Loop:
     def _drop(self, request: Request) -> None:
         sequence = request.sequence
         self._requests.pop(sequence.id, None)
-        background = self._background
-        if background is not None and sequence in background.work.sequences:
-            self._background = None  # its pages are others' from now on
         if sequence.phase is not Phase.DONE:
-            self._scheduler.release(sequence)
+            with self._pages_unwritten():
+                self._scheduler.release(sequence)
         self._runner.forget(sequence)
+
+    def _pages_unwritten(self) -> AbstractContextManager[object]:
+        """Keep the encoder from writing into pages, since some are to be freed."""
+        return nullcontext() if self._aside is None else self._aside.writing

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.aside import EncodeSlowly
 from engine.attention.sdpa import SdpaAttention
 from engine.config import EngineConfig, ModelConfig
 from engine.counters import Counters
 from engine.layers import LinearMaker
-from engine.loop import EncodeSlowly
 from engine.models import ModelFiles
 from engine.outcome import AligningRunner
 from engine.pages import PagePool
@@ -44,7 +44,7 @@ class Parts:
     max_encode_batch: int
     max_encode_positions: int
     can_encode: Callable[[], bool] = lambda: True
-    encode_slowly: EncodeSlowly | None = None
+    encode_slowly: EncodeSlowly | None = None  # where encoding would hold up the decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def build_plain_parts(plan: Plan) -> Parts:
         max_batch,
         config.max_encode_batch or CPU_ENCODE_BATCH,
         CPU_ENCODE_POSITIONS if device.type == "cpu" else plan.model.max_source_positions,
-        encode_slowly=runner.encode_slowly,
+        encode_slowly=runner.encode_slowly if device.type == "cpu" else None,
     )
 
 

@@ -79,23 +79,28 @@ class Runner:
         for _ in self.encode_slowly(sequences, audio):
             pass
 
-    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[None]:
-        """Encode a layer at a time; other windows may be encoded and decoded in between."""
+    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
+        """Encode a layer at a time: see `engine.aside.EncodeSlowly`."""
         self._counters.num_encodes += 1
         self._counters.num_encoded += len(sequences)
         extents = [sequence.extent for sequence in sequences]
+        num_layers = self._model.config.encoder_layers
         with torch.inference_mode():
             # a copy, since a caller's array may be read-only or run backwards
             windows = [torch.from_numpy(np.array(s)).to(self._device) for s in audio]
             x = self._embed(windows, extents)
-        for number in range(self._model.config.encoder_layers):
-            yield
+        for number in range(num_layers):
+            yield num_layers - number + 2
             with torch.inference_mode():
                 self._attention.plan_encoder(extents)  # others may have planned theirs
                 x = self._model.encode_layer(number, x, self._attention)
+        yield 2
         with torch.inference_mode():
-            x = self._model.project_cross(self._model.finish_encoding(x))
-            self._attention.store_cross([sequence.cross_pages for sequence in sequences], x)
+            kv = self._model.project_cross(self._model.finish_encoding(x))
+        yield 1
+        with torch.inference_mode():
+            self._attention.plan_encoder(extents)
+            self._attention.store_cross([sequence.cross_pages for sequence in sequences], kv)
 
     def _embed(self, windows: list[Tensor], extents: list[Extent]) -> Tensor:
         if self._device.type == "cpu":

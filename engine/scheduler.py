@@ -79,9 +79,9 @@ class Scheduler:
         return len(self._running)
 
     @property
-    def has_awaited(self) -> bool:
-        """Somebody listens while one of these waits or runs."""
-        return any(map(_is_awaited, (*self._waiting, *self._running)))
+    def is_decoding(self) -> bool:
+        """There is a step to run."""
+        return any(sequence.phase is Phase.RUNNING for sequence in self._running)
 
     def add(self, sequence: Sequence) -> Sequence | None:
         """Let a window wait for its turn.
@@ -112,33 +112,34 @@ class Scheduler:
         sequence.self_pages = sequence.cross_pages = ()
 
     def next(
-        self, can_encode: bool = True, *, has_background: bool = False
+        self, can_encode: bool = True, *, can_encode_background: bool | None = None
     ) -> Encode | Step | None:
         """Choose what to run now; None if there is nothing to do.
 
         Args:
             can_encode: False while the device still encodes, so that windows gather meanwhile.
-            has_background: a window that nobody awaits is being encoded, so no other such is.
+            can_encode_background: the same for windows that nobody awaits; None: as the others.
         """
-        if can_encode and self._waiting and self._may_encode():
-            batch = self._admit(has_background)
+        if can_encode_background is None:
+            can_encode_background = can_encode
+        if (can_encode or can_encode_background) and self._waiting and self._may_encode():
+            batch = self._admit(can_encode, can_encode_background)
             if batch:
                 return Encode(batch)
         running = tuple(s for s in self._running if s.phase is Phase.RUNNING)
         return Step(running) if running else None
 
-    def begin_background(self, work: Encode) -> bool:
-        """Let windows be encoded while others decode, if nobody awaits them."""
-        if any(map(_is_awaited, work.sequences)):
-            return False
+    def begin_encoding(self, work: Encode) -> bool:
+        """Let windows be encoded while others decode; tell whether nobody awaits them."""
         for sequence in work.sequences:
             sequence.phase = Phase.ENCODING
-        return True
+        return not any(map(_is_awaited, work.sequences))
 
-    def end_background(self, work: Encode) -> None:
-        """Let windows that were encoded in the background decode."""
+    def end_encoding(self, work: Encode) -> None:
+        """Let windows that were encoded meanwhile decode, if they are still wanted."""
         for sequence in work.sequences:
-            sequence.phase = Phase.RUNNING
+            if sequence.phase is Phase.ENCODING:
+                sequence.phase = Phase.RUNNING
 
     def ran(self, work: Encode | Step, duration_s: float) -> None:
         """Note how long a piece of work took, to keep encoding within its share."""
@@ -163,14 +164,15 @@ class Scheduler:
         # a final does not wait for the decoding of partials
         return any(map(_is_urgent, self._waiting)) and not any(map(_is_urgent, self._running))
 
-    def _admit(self, has_background: bool) -> tuple[Sequence, ...]:
+    def _admit(self, awaited: bool, background: bool) -> tuple[Sequence, ...]:
         batch: list[Sequence] = []
         num_positions = 0
         for sequence in in_order(self._waiting):
             extent = sequence.extent
-            max_batch = self._max_encode_batch
-            if not _is_awaited(sequence):
-                max_batch = 0 if has_background else self._max_background_batch
+            if _is_awaited(sequence):
+                max_batch = self._max_encode_batch if awaited else 0
+            else:
+                max_batch = self._max_background_batch if background else 0
             is_full = num_positions + extent.num_positions > self._max_encode_positions
             if len(batch) >= max_batch or (batch and is_full):
                 break

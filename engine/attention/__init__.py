@@ -44,6 +44,7 @@ class Attention(Protocol):
         """Write the windows' cross-attention K/V, planned by plan_encoder, into their pages.
 
         Args:
+            pages: of each window; a window that lost its pages has none, and is left out.
             kv: (N, L, 2, H, D), L decoder layers.
         """
         ...

@@ -101,6 +101,8 @@ class SdpaAttention:
     def store_cross(self, pages: Sequence[tuple[int, ...]], kv: Tensor) -> None:
         by_layer = kv.transpose(0, 1)  # (N, L, 2, H, D) -> (L, N, 2, H, D)
         for (at, _), held in zip(self._windows, pages, strict=True):
+            if not held:
+                continue
             slots = self._slots(held, self._cross_page_size, at.stop - at.start)
             if isinstance(slots, slice):
                 self._cross_kv[:, slots] = by_layer[:, at]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 
@@ -21,6 +22,7 @@ from engine.api import (
     StreamOptions,
     Window,
 )
+from engine.aside import EncoderThread
 from engine.counters import Counters
 from engine.extent import Extent
 from engine.language import StreamLanguage
@@ -30,26 +32,29 @@ from engine.request import Outcome, Request, StreamState
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 
+NUM_PIECES = 6  # of an encode aside
+
 
 class FakeRunner:
     """Says as many tokens as the window has seconds; fails on request."""
 
     def __init__(self) -> None:
         self.failing: set[int] = set()
+        self.unreadable: set[int] = set()  # fail while they are encoded aside
         self.room: int | None = None  # sequences that memory is enough for in one step
         self.held: set[int] = set()
         self.num_pieces = 0
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
-        assert len(sequences) == len(audio)
         self.held |= {sequence.id for sequence in sequences}
 
-    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[None]:
-        for _ in range(5):
+    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
+        for num_left in range(NUM_PIECES - 1, 0, -1):
             self.num_pieces += 1
-            yield
-        assert all(sequence.cross_pages for sequence in sequences)
-        self.encode(sequences, audio)
+            if any(sequence.id in self.unreadable for sequence in sequences):
+                raise RuntimeError("an encode failed")
+            yield num_left
+        self.encode([sequence for sequence in sequences if sequence.cross_pages], audio)
 
     def step(self, sequences: Rows[Sequence]) -> None:
         if self.room is not None and len(sequences) > self.room:
@@ -67,7 +72,7 @@ class FakeRunner:
 
 
 class Setup:
-    def __init__(self, max_waiting: int = 50, is_slow: bool = False) -> None:
+    def __init__(self, max_waiting: int = 50, is_aside: bool = False) -> None:
         self.pools = (PagePool(20, 16), PagePool(60, 50))
         self.runner = FakeRunner()
         scheduler = Scheduler(
@@ -76,16 +81,11 @@ class Setup:
             max_encode_batch=4,
             max_encode_positions=1500,
             max_waiting=max_waiting,
-            max_background_batch=1 if is_slow else None,
+            max_background_batch=1 if is_aside else None,
         )
         self.counters = Counters()
-        self.loop = Loop(
-            scheduler,
-            self.runner,
-            self.settle,
-            self.counters,
-            encode_slowly=self.runner.encode_slowly if is_slow else None,
-        )
+        self.aside = EncoderThread(self.runner.encode_slowly, self.counters) if is_aside else None
+        self.loop = Loop(scheduler, self.runner, self.settle, self.counters, aside=self.aside)
         self.outcomes: dict[int, Outcome] = {}
 
     def settle(self, request: Request) -> bool:
@@ -114,8 +114,11 @@ class Setup:
         return not self.runner.held and all(p.num_free == p.num_pages for p in self.pools)
 
     def run(self, turns: int) -> None:
+        """Let both threads' turns alternate."""
         for _ in range(turns):
             self.loop.turn()
+            if self.aside is not None:
+                self.aside.turn()
 
 
 def test_a_window_is_encoded_then_decoded_to_its_end() -> None:
@@ -224,7 +227,7 @@ def test_the_thread_sleeps_and_wakes() -> None:
 
     request.on_done = on_done
     setup.loop.submit(request)
-    assert done.wait(10)
+    assert done.wait(30)
     setup.loop.close()
 
 
@@ -251,22 +254,21 @@ def test_a_thousand_random_requests_leave_nothing_behind() -> None:
 
 
 def test_who_speaks_overtakes_a_window_that_nobody_awaits() -> None:
-    setup = Setup(is_slow=True)
+    setup = Setup(is_aside=True)
     setup.loop.submit(setup.request(1, deadline=math.inf))
     setup.loop.submit(setup.request(2, deadline=math.inf))
     setup.run(3)
-    assert setup.runner.num_pieces == 2
+    assert setup.runner.num_pieces == 3
     setup.loop.submit(setup.request(3))
-    setup.run(4)
-    assert isinstance(setup.outcomes[3], Hypothesis)
-    assert setup.runner.num_pieces == 2
-    setup.run(20)
+    setup.run(NUM_PIECES + 4)
+    assert isinstance(setup.outcomes[3], Hypothesis) and len(setup.outcomes) == 1
+    setup.run(2 * NUM_PIECES + 8)
     assert isinstance(setup.outcomes[1], Hypothesis) and isinstance(setup.outcomes[2], Hypothesis)
     assert setup.is_empty
 
 
 def test_a_window_in_the_background_gets_on_however_much_is_said() -> None:
-    setup = Setup(is_slow=True)
+    setup = Setup(is_aside=True)
     setup.loop.submit(setup.request(0, deadline=math.inf))
     for id in range(1, 200):
         setup.loop.submit(setup.request(id))
@@ -274,26 +276,105 @@ def test_a_window_in_the_background_gets_on_however_much_is_said() -> None:
     assert isinstance(setup.outcomes[0], Hypothesis)
 
 
-def test_a_window_in_the_background_that_is_aborted_frees_all() -> None:
-    setup = Setup(is_slow=True)
-    request = setup.request(1, deadline=math.inf)
-    setup.loop.submit(request)
+def test_others_decode_while_a_window_is_encoded_aside() -> None:
+    setup = Setup(is_aside=True)
+    setup.loop.submit(setup.request(1, num_tokens=NUM_PIECES + 2))
+    setup.run(NUM_PIECES)
+    setup.loop.submit(setup.request(2))
+    setup.run(1)  # gives it to the encoder
+    assert setup.runner.num_pieces == NUM_PIECES
     setup.run(3)
-    setup.loop.abort(request)
-    setup.loop.submit(setup.request(2, deadline=math.inf))
-    setup.run(12)
-    assert set(setup.outcomes) == {2} and setup.is_empty
+    assert setup.runner.num_pieces == NUM_PIECES + 3
+    assert len(setup.loop._requests[1].sequence.tokens) == 3, "a step beside every piece"
 
 
-def test_a_window_in_the_background_that_is_replaced_is_encoded_no_further() -> None:
-    setup = Setup(is_slow=True)
-    setup.loop.submit(setup.request(1, stream_id=5, deadline=math.inf))
+def test_the_next_window_comes_before_the_encoder_has_nothing_to_do() -> None:
+    setup = Setup(is_aside=True)
+    assert setup.aside is not None
+    for id in range(5):  # four in a batch
+        setup.loop.submit(setup.request(id))
+    for _ in range(2 * NUM_PIECES):
+        setup.loop.turn()
+        assert setup.aside.turn(), "there is always a piece to do"
+
+
+@pytest.mark.parametrize("deadline", [0.0, math.inf])
+def test_a_window_encoded_aside_that_is_aborted_frees_all(deadline: float) -> None:
+    for turns in range(NUM_PIECES + 3):
+        setup = Setup(is_aside=True)
+        request = setup.request(1, deadline=deadline)
+        setup.loop.submit(request)
+        setup.run(turns)
+        setup.loop.abort(request)
+        setup.loop.submit(setup.request(2, deadline=deadline))
+        setup.run(3 * NUM_PIECES)
+        assert set(setup.outcomes) == {2} and setup.is_empty
+
+
+@pytest.mark.parametrize("deadline", [0.0, math.inf])
+def test_a_window_encoded_aside_that_is_replaced_is_encoded_no_further(deadline: float) -> None:
+    setup = Setup(is_aside=True)
+    setup.loop.submit(setup.request(1, stream_id=5, deadline=deadline))
     setup.run(3)
-    setup.loop.submit(setup.request(2, stream_id=5, deadline=math.inf))
+    setup.loop.submit(setup.request(2, stream_id=5, deadline=deadline))
     setup.run(12)
     assert isinstance(setup.outcomes[1], EngineBusy)
     assert isinstance(setup.outcomes[2], Hypothesis)
+    assert setup.runner.num_pieces < 2 * NUM_PIECES - 2
     assert setup.counters.num_failures == 0 and setup.is_empty
+
+
+def test_one_of_a_batch_encoded_aside_may_leave() -> None:
+    setup = Setup(is_aside=True)
+    requests = [setup.request(id) for id in range(2)]
+    for request in requests:
+        setup.loop.submit(request)
+    setup.run(3)
+    setup.loop.abort(requests[0])
+    setup.run(2 * NUM_PIECES)
+    assert set(setup.outcomes) == {1} and setup.is_empty
+
+
+def test_an_encode_aside_that_fails_costs_only_its_windows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setup = Setup(is_aside=True)
+    setup.runner.unreadable.add(1)
+    setup.loop.submit(setup.request(1))
+    setup.run(3)
+    setup.loop.submit(setup.request(2))
+    setup.run(2 * NUM_PIECES)
+    assert isinstance(setup.outcomes[1], StreamLost) and "an encode failed" in caplog.text
+    assert isinstance(setup.outcomes[2], Hypothesis)
+    assert setup.counters.num_failures == 1 and setup.is_empty
+
+
+def test_two_threads_answer_all_and_leave_nothing_behind() -> None:
+    rng = random.Random(8)
+    setup = Setup(max_waiting=12, is_aside=True)
+    setup.loop.start()
+    requests: list[Request] = []
+    aborted: set[int] = set()
+    for id in range(600):
+        deadline = math.inf if rng.random() < 0.2 else 0.0
+        request = setup.request(id, rng.randrange(25), rng.randint(1, 12), deadline)
+        for failing in (setup.runner.failing, setup.runner.unreadable):
+            if rng.random() < 0.02:
+                failing.add(id)
+        setup.loop.submit(request)
+        requests.append(request)
+        if rng.random() < 0.3:
+            chosen = rng.choice(requests)
+            aborted.add(chosen.sequence.id)
+            setup.loop.abort(chosen)
+        if rng.random() < 0.2:
+            time.sleep(0.001)
+    limit = time.monotonic() + 30
+    while set(range(600)) - set(setup.outcomes) - aborted and time.monotonic() < limit:
+        time.sleep(0.01)
+    setup.loop.close()
+    assert not set(range(600)) - set(setup.outcomes) - aborted
+    assert setup.is_empty
 
 
 def test_memory_is_given_back_once_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,9 +394,13 @@ def test_memory_is_given_back_once_after_work(monkeypatch: pytest.MonkeyPatch) -
     try:
         assert not tidied.acquire(timeout=0.1)  # no work, nothing to give back
         loop.submit(setup.request(1))
-        assert tidied.acquire(timeout=5)
+        assert tidied.acquire(timeout=30)
         loop.submit(setup.request(2))
         assert not tidied.acquire(timeout=0.2)  # not again at once
+        deadline = time.monotonic() + 30
+        while 2 not in setup.outcomes and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert isinstance(setup.outcomes[2], Hypothesis)
+        assert not tidied.acquire(timeout=0.1)
     finally:
         loop.close()

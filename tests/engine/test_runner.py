@@ -131,16 +131,27 @@ def test_a_draft_changes_nothing_but_the_steps(alone: list[Sequence], wrong: tup
 def test_a_window_encoded_slowly_is_encoded_the_same(alone: list[Sequence]) -> None:
     runner = make_runner()
     slow, quick = (make_sequence(id, prompt=range(id)) for id in (3, 1))
-    pieces = 0
-    for _ in runner.encode_slowly([slow], [make_audio(slow.id)]):
-        pieces += 1
+    left = []
+    for num_left in runner.encode_slowly([slow], [make_audio(slow.id)]):
+        left.append(num_left)
         run(runner, quick)  # others are planned, encoded and decoded in between
         assert quick.tokens == alone[1].tokens
         quick = make_sequence(1, prompt=range(1))
-    assert pieces == make_config().encoder_layers > 0
+    assert left == list(range(make_config().encoder_layers + 2, 0, -1))
     while not slow.is_stopped:
         runner.step([slow])
     assert slow.tokens == alone[3].tokens and slow.logprobs == alone[3].logprobs
+
+
+def test_a_window_that_lost_its_pages_is_not_written_anywhere(alone: list[Sequence]) -> None:
+    runner = make_runner()
+    kept, lost = (make_sequence(id, prompt=range(id)) for id in (1, 2))
+    for num_left in runner.encode_slowly([lost, kept], [make_audio(2), make_audio(1)]):
+        if num_left == 1:
+            lost.cross_pages = ()
+    while not kept.is_stopped:
+        runner.step([kept])
+    assert kept.tokens == alone[1].tokens
 
 
 def test_the_language_is_probed_before_it_is_read(alone: list[Sequence]) -> None:

@@ -227,3 +227,28 @@ def test_a_recording_does_not_break_into_the_decoding_of_partials() -> None:
         scheduler.ran(work, 1.0)
     scheduler.add(make_sequence(2, is_final=True, deadline=float("inf")))
     assert stepped(scheduler.next()) == [0, 1]
+
+
+def test_windows_that_nobody_awaits_have_room_of_their_own() -> None:
+    scheduler = Setup(max_encode_batch=1).scheduler
+    scheduler.add(make_sequence(0, deadline=float("inf")))
+    assert scheduler.next(True, can_encode_background=False) is None
+    assert encoded(scheduler.next(False, can_encode_background=True)) == [0]
+    scheduler.add(make_sequence(1, deadline=float("inf")))
+    scheduler.add(make_sequence(2))
+    # who waits for the encoder is not overtaken by a recording
+    assert stepped(scheduler.next(False, can_encode_background=True)) == [0]
+
+
+def test_what_is_encoded_meanwhile_decodes_afterwards() -> None:
+    scheduler = Setup().scheduler
+    scheduler.add(make_sequence(0))
+    scheduler.add(make_sequence(1))
+    work = scheduler.next()
+    assert isinstance(work, Encode)
+    assert scheduler.begin_encoding(work) is False
+    assert scheduler.next() is None and not scheduler.is_decoding
+    scheduler.release(work.sequences[0])
+    scheduler.end_encoding(work)
+    assert scheduler.is_decoding
+    assert stepped(scheduler.next()) == [1]
