@@ -1,6 +1,7 @@
 """Whatever clients send, it is their own session that suffers, and never by our fault.
 
-`WORDWIRE_GARBAGE=400` sets the number of sessions per protocol; a session is about 25 messages.
+`WORDWIRE_GARBAGE=400` sets the number of sessions per protocol, and has others each time; without
+it they are the same ones. A session is about 25 messages.
 """
 
 from __future__ import annotations
@@ -113,7 +114,11 @@ async def target() -> AsyncIterator[Target]:
 
 
 hostile = settings(
-    max_examples=NUM_SESSIONS, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=NUM_SESSIONS,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    derandomize="WORDWIRE_GARBAGE" not in os.environ,
 )
 
 PROTOCOLS = {
