@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from websockets.typing import Origin
 from streamer import process
 from streamer.config import ServerConfig
 from tests.faults.speaker import speech, words_of
+from tests.faults.test_restart import free_port
 from tests.streamer.routes.running_service import CountingEngine, Running, running
 
 SAMPLE = Path(__file__).parents[2] / "deploy/nginx.conf"
@@ -65,9 +65,7 @@ async def proxied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         port=0, api_keys=(KEY,), calibrate=False, drain_timeout_s=2.0, max_failed_attempts=5
     )
     async with running(CountingEngine, config) as service:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         text = SAMPLE.read_text()
         for old, new in {
             "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
@@ -91,7 +89,7 @@ async def proxied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         tls = ssl.create_default_context(cafile=str(certificate))
         found = Proxied(service, port, tls)
         try:
-            async with asyncio.timeout(10), found.client() as client:
+            async with asyncio.timeout(60), found.client() as client:
                 while True:
                     try:
                         assert (await client.get("healthz")).status_code == 200
@@ -191,7 +189,7 @@ async def test_a_person_with_a_browser_and_a_key_speaks_through_the_proxy(
         page = await context.new_page()
         await page.goto(f"https://{proxied.host}/stt/")
         await page.click("#start")
-        await page.wait_for_selector("body[data-state=live]", timeout=15_000)
+        await page.wait_for_selector("body[data-state=live]", timeout=60_000)
         assert proxied.service.service.num_sessions == 1
         await browser.close()
 

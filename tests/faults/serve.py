@@ -11,7 +11,7 @@ import sys
 
 from engine.remote import RemoteEngine
 from engine.wire import Recipe
-from streamer import logs, options, process
+from streamer import logs, options, pace, process
 from streamer.config import ServerConfig
 from streamer.server import create_app
 from tests.faults.words_engine import Pace
@@ -26,10 +26,10 @@ def main() -> int:
     config = options.build(ServerConfig, arguments, os.environ, {})
     logs.set_up(config.log_level, config.log_format)
     process.quiet_uvicorn()
-    pace = Pace(arguments.cost_s, arguments.width)
-    engine = RemoteEngine(
-        Recipe("tests.faults.words_engine", "make", pace), hang_s=config.engine_hang_s
-    )
+    # a client whose machine stands still for a second has not stopped to speak
+    pace.STALL_S = 10.0
+    recipe = Recipe("tests.faults.words_engine", "make", Pace(arguments.cost_s, arguments.width))
+    engine = RemoteEngine(recipe, hang_s=config.engine_hang_s)
 
     def load() -> RemoteEngine:
         engine.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 
 import pytest
@@ -23,10 +24,13 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-    return port
+    """Find a port that nobody is given by chance while no service listens there."""
+    draw = random.Random()
+    while True:
+        port = draw.randrange(20_000, 32_000)  # below those of outgoing connections and of port 0
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 async def _talk(url: str, audio: bytes, pace: float) -> list[Final]:
@@ -70,7 +74,8 @@ async def test_clients_of_a_restarted_service_lose_no_word() -> None:
         talks = [
             asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=2.0)) for _ in range(5)
         ]
-        await asyncio.sleep(2.2)  # within the second sentence
+        await first.wait_open(5)
+        await asyncio.sleep(2.1)  # within the second sentence
         await _replace(first, port, stack)
         for finals in await asyncio.gather(*talks):
             # the sound after the restart is a session of its own: its half seconds are named anew
@@ -86,7 +91,8 @@ async def test_a_killed_service_costs_its_clients_no_word_either() -> None:
         victim(f"--port={port}", "--no-calibrate") as first,
     ):
         talk = asyncio.create_task(_talk(first.ws, speech(NUM_SENTENCES), pace=2.0))
-        await asyncio.sleep(2.2)
+        await first.wait_open(1)
+        await asyncio.sleep(2.1)
         first.process.kill()
         await first.process.wait()
         await stack.enter_async_context(victim(f"--port={port}", "--no-calibrate"))

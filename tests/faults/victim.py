@@ -73,11 +73,31 @@ class Victim:
                 found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
         return found
 
-    async def wait_idle(self, timeout_s: float = 10.0) -> None:
-        """Return when no session is open any more."""
-        async with asyncio.timeout(timeout_s):
-            while (await self.metrics())["wordwire_open_sessions"]:
+    async def wait_open(self, num_sessions: int, limit_s: float = 30.0) -> None:
+        """Return when so many sessions are open."""
+        async with asyncio.timeout(limit_s):
+            while (await self.metrics())["wordwire_open_sessions"] != num_sessions:
                 await asyncio.sleep(0.05)
+
+    async def wait_idle(self) -> None:
+        """Return when no session is open any more."""
+        await self.wait_open(0)
+
+    async def wait_up(self, num_restarts: int) -> None:
+        """Return when the engine is up after so many deaths; some machines take long for it."""
+        async with asyncio.timeout(60):
+            while True:
+                found = await self.metrics()
+                has_restarted = found["wordwire_engine_restarts"] == num_restarts
+                if has_restarted and found["wordwire_engine_up"]:
+                    return
+                await asyncio.sleep(0.05)
+
+    async def wait_logged(self, words: str, limit_s: float = 30.0) -> None:
+        """Return when a line with these words is in the log."""
+        async with asyncio.timeout(limit_s):
+            while not any(words in line for line in self.log):
+                await asyncio.sleep(0.02)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
         """Send a signal; returns the exit code, and the seconds that it took."""
