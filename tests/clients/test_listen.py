@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from running_service import babble, running
-from waiting import until
 
 from clients import listen
 from clients.listen import BLOCK_MS
@@ -66,7 +65,7 @@ async def test_what_the_microphone_hears_is_captioned(
     monkeypatch.setattr(listen, "build_start", lambda *_args, **_fields: Start(vad_threshold=0.0))
     async with running() as service:
         task = asyncio.create_task(listen._listen(_arguments("--url", service.ws), _fake()))
-        await until(lambda: service.service.metrics.totals()["audio_seconds"] >= 2.0)
+        await service.wait_heard(2.0)
         # what Ctrl+C does
         import os
         import signal

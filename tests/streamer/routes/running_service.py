@@ -164,6 +164,12 @@ class Running:
     def ws(self) -> str:
         return f"ws://{self.host}:{self.port}"
 
+    async def wait_heard(self, seconds: float) -> None:
+        """Return once sessions have taken that much sound; what is cut off then is not theirs."""
+        async with asyncio.timeout(30):
+            while self.service.metrics.totals()["audio_seconds"] < seconds - 0.001:
+                await asyncio.sleep(0.01)
+
 
 @contextlib.asynccontextmanager
 async def running(

@@ -50,7 +50,7 @@ async def stream(service: Running, data: bytes, chunk: int) -> list[dict[str, An
         await socket.send('{"type": "end"}')
         messages = []
         with contextlib.suppress(websockets.ConnectionClosedError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 async for message in socket:
                     messages.append(json.loads(message))
         return messages
@@ -83,7 +83,7 @@ async def test_words_come_before_the_recording_ends(service: Running) -> None:
     data = encode("webm", "libopus")
     async with websockets.connect(service.ws + URL) as socket:
         await socket.send(data[: len(data) * 4 // 5])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while True:
                 message = json.loads(await socket.recv())
                 if (

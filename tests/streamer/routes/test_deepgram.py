@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import websockets
 from running_service import Running, babble, pcm16, quiet, running
+from waiting import until
 
 from streamer.config import ServerConfig
 from streamer.routes import deepgram as route
@@ -62,7 +63,7 @@ async def listen(
             await connection.send_media(audio[first : first + chunk])
             await asyncio.sleep(pace_s)
         await connection.send_close_stream()
-        await asyncio.wait_for(listening, 20)
+        await asyncio.wait_for(listening, 30)
     return received
 
 
@@ -164,18 +165,14 @@ async def test_finalize_flushes_and_the_stream_goes_on(service: Running) -> None
         listening = asyncio.create_task(connection.start_listening())
         await connection.send_media(pcm16(babble(2.0)))
         await connection.send_finalize()
-        async with asyncio.timeout(5):
-            while not any(m.from_finalize for m in received):
-                await asyncio.sleep(0.01)
+        await until(lambda: any(m.from_finalize for m in received))
         assert text(received) == "w0 w1 w2 w3"
         await connection.send_finalize()  # nothing to flush: answered all the same
-        async with asyncio.timeout(5):
-            while sum(bool(m.from_finalize) for m in received) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: sum(bool(m.from_finalize) for m in received) == 2)
         await connection.send_media(pcm16(babble(1.0)))
         await connection.send_keep_alive()
         await connection.send_close_stream()
-        await asyncio.wait_for(listening, 10)
+        await asyncio.wait_for(listening, 30)
     assert text(received) == "w0 w1 w2 w3 w4 w5"
 
 
@@ -192,7 +189,7 @@ async def test_keyterms_can_change_while_the_stream_runs(service: Running) -> No
         )
         await connection.send_media(pcm16(babble(1.0)))
         await connection.send_close_stream()
-        await asyncio.wait_for(listening, 10)
+        await asyncio.wait_for(listening, 30)
     assert received[0].type == "ConfigureSuccess"
     assert received[0].keyterms == ["Wordwire", "Whisper"]
     engine = service.service._engine  # type: ignore[attr-defined]
@@ -225,7 +222,7 @@ async def test_a_wrong_message_is_answered_and_the_session_goes_on(
     url = f"{service.ws}/v1/listen?encoding=linear16&sample_rate=16000&punctuate=true"
     async with websockets.connect(url) as socket:
         await socket.send(sent)
-        answer = json.loads(await asyncio.wait_for(socket.recv(), 5))
+        answer = json.loads(await asyncio.wait_for(socket.recv(), 30))
         assert answer["type"] == "Error"
         assert answer["variant"] == "SchemaError"
         assert "expected" in answer["description"]
@@ -242,15 +239,24 @@ async def test_silence_on_the_socket_closes_it_with_net_0001(
 ) -> None:
     monkeypatch.setattr(route, "SILENCE_LIMIT_S", 0.4)
     url = f"{service.ws}/v1/listen?encoding=linear16&sample_rate=16000"
-    async with websockets.connect(url) as socket:
-        await socket.send(pcm16(babble(1.0)))
-        for _ in range(4):
-            await asyncio.sleep(0.2)
-            await socket.send('{"type":"KeepAlive"}')
-        received = []
-        with pytest.raises(websockets.ConnectionClosed):
-            while True:
-                received.append(json.loads(await asyncio.wait_for(socket.recv(), 5)))
+    loop = asyncio.get_running_loop()
+    for _ in range(5):
+        # the longest between two messages: a machine may stand still for more than is allowed
+        longest_s, was_kept, received = 0.0, False, []
+        async with websockets.connect(url) as socket:
+            with pytest.raises(websockets.ConnectionClosed):
+                await socket.send(pcm16(babble(1.0)))
+                for _ in range(4):
+                    sent = loop.time()
+                    await asyncio.sleep(0.2)
+                    longest_s = max(longest_s, loop.time() - sent)
+                    await socket.send('{"type":"KeepAlive"}')
+                was_kept = True
+                while True:
+                    received.append(json.loads(await asyncio.wait_for(socket.recv(), 30)))
+        if longest_s < 0.3:
+            break
+    assert was_kept and longest_s < 0.3, longest_s
     assert socket.close_code == 1011
     assert "NET-0001" in str(socket.close_reason)
     assert any(m["type"] == "Results" for m in received), "what was said is delivered first"
@@ -297,7 +303,7 @@ async def test_bytes_that_are_no_container_close_with_data_0000(service: Running
 async def _until_closed(socket: Any) -> AsyncIterator[str]:
     try:
         while True:
-            yield await asyncio.wait_for(socket.recv(), 10)
+            yield await asyncio.wait_for(socket.recv(), 30)
     except websockets.ConnectionClosed:
         return
 
@@ -316,11 +322,9 @@ async def test_a_client_that_vanishes_frees_its_session(service: Running) -> Non
     url = f"{service.ws}/v1/listen?encoding=linear16&sample_rate=16000"
     socket = await websockets.connect(url)
     await socket.send(pcm16(TALK))
-    assert service.service.num_sessions == 1
+    await until(lambda: service.service.num_sessions == 1)
     socket.transport.abort()
-    async with asyncio.timeout(5):
-        while service.service.num_sessions:
-            await asyncio.sleep(0.02)
+    await until(lambda: service.service.num_sessions == 0)
 
 
 async def test_the_synchronous_client_gets_the_same(service: Running) -> None:
@@ -355,7 +359,7 @@ async def test_keys_are_taken_where_deepgram_takes_them() -> None:
             listening = asyncio.create_task(connection.start_listening())
             await connection.send_media(pcm16(babble(1.0)))
             await connection.send_close_stream()
-            await asyncio.wait_for(listening, 10)
+            await asyncio.wait_for(listening, 30)
         assert text(received) == "w0 w1"
         with pytest.raises(ApiError) as caught:
             async with client_of(service, "wrong").listen.v1.connect(**options):
@@ -375,10 +379,10 @@ async def test_a_service_that_stops_delivers_first() -> None:
         url = f"{service.ws}/v1/listen?encoding=linear16&sample_rate=16000&punctuate=true"
         async with websockets.connect(url) as socket:
             await socket.send(pcm16(babble(2.0)))
-            await asyncio.sleep(0.1)
+            await service.wait_heard(2.0)
             draining = asyncio.create_task(service.service.drain())
             received = [json.loads(message) async for message in _until_closed(socket)]
-            await asyncio.wait_for(draining, 5)
+            await asyncio.wait_for(draining, 30)
         assert received[0]["channel"]["alternatives"][0]["transcript"] == "w0 w1 w2 w3"
         assert received[-1]["type"] == "Metadata"
         assert socket.close_code == 1012

@@ -153,7 +153,7 @@ async def test_noise_behind_a_sentence_is_not_committed_as_speech() -> None:
     engine = ScriptedEngine(Recogniser(WORDS, invent=" Thank you."))
     async with running(lambda: engine) as service:
         url = f"{service.ws}/v1/realtime?intent=transcription"
-        async with websockets.connect(url) as socket, asyncio.timeout(10):
+        async with websockets.connect(url) as socket, asyncio.timeout(30):
             data = pcm16(soxr.resample(WITH_NOISE, S, 24_000))
             for first in range(0, len(data), 48_000):
                 audio = base64.b64encode(data[first : first + 48_000]).decode()

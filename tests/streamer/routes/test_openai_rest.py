@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import websockets
 from running_service import CountingEngine, Running, babble, pcm16, quiet, running, wav
+from waiting import until
 
 from engine.api import Task
 from streamer.config import ServerConfig
@@ -313,14 +314,12 @@ async def test_work_stops_when_the_client_leaves() -> None:
                     files={"file": ("talk.wav", wav(TALK))},
                 )
             )
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not engine.num_decoding:
                     await asyncio.sleep(0.01)
                 request.cancel()
                 await asyncio.gather(request, return_exceptions=True)
-        async with asyncio.timeout(5):
-            while engine.num_decoding:
-                await asyncio.sleep(0.01)
+        await until(lambda: not engine.num_decoding)
 
 
 class _Counted(CountingEngine):
@@ -425,9 +424,7 @@ async def test_more_files_than_there_is_room_for_are_503() -> None:
             )
 
         first = asyncio.create_task(post())
-        async with asyncio.timeout(10):
-            while not engine.num_decoding:
-                await asyncio.sleep(0.01)
+        await until(lambda: engine.num_decoding)
         answer = await post()
         assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0
         assert answer.json()["error"]["code"] == "busy"
@@ -462,11 +459,23 @@ async def test_a_key_pays_for_its_files_afterwards() -> None:
 
 async def test_health_answers_while_a_long_file_is_transcribed(http: httpx.AsyncClient) -> None:
     long = wav(np.tile(TALK, 8 * 60 * 10 // 85))
+    delays = []
+    # a machine that stands still does so in one round; what blocks the loop, in each
+    for _ in range(3):
+        delays = await _delays_during_upload(http, long)
+        # the client shares the loop and the machine with the service, so the bound is a wide one
+        if delays[int(len(delays) * 0.95)] < 0.5:
+            return
+    raise AssertionError(delays[-5:])
+
+
+async def _delays_during_upload(http: httpx.AsyncClient, file: bytes) -> list[float]:
+    """Have a file transcribed; returns how long probes took meanwhile, in seconds, sorted."""
     upload = asyncio.create_task(
         http.post(
             "/v1/audio/transcriptions",
             data={"model": "whisper-1"},
-            files={"file": ("long.wav", long)},
+            files={"file": ("long.wav", file)},
             timeout=120,
         )
     )
@@ -480,5 +489,4 @@ async def test_health_answers_while_a_long_file_is_transcribed(http: httpx.Async
             await asyncio.sleep(0.05)
     answer = await upload
     assert answer.status_code == 200 and len(answer.json()["text"].split()) > 380
-    # the client shares the loop and the machine with the service, so the bound is a wide one
-    assert sorted(delays)[int(len(delays) * 0.95)] < 0.5
+    return sorted(delays)

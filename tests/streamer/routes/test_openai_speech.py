@@ -67,7 +67,7 @@ async def by_realtime(client: Any, samples: np.ndarray, **source: Any) -> list[A
             audio = base64.b64encode(data[at : at + 4800]).decode()
             await connection.input_audio_buffer.append(audio=audio)
         await connection.input_audio_buffer.commit()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             while not any(event.type == f"{TRANSCRIPTION}.completed" for event in events):
                 events.append(await connection.recv())
     return events

@@ -65,7 +65,7 @@ async def test_both_dialects_give_the_same_events_at_every_address(
             audio = base64.b64encode(SOUND[first : first + 9_600]).decode()
             await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
         events: list[dict[str, Any]] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not events or not events[-1]["type"].endswith(".completed"):
                 events.append(json.loads(await socket.recv()))
     kinds = [event["type"] for event in events]

@@ -20,6 +20,7 @@ from running_service import (
     quiet,
     running,
 )
+from waiting import LIMIT_S, until
 from websockets.asyncio.client import ClientConnection
 
 from engine.api import EngineBusy, InvalidRequest
@@ -53,7 +54,7 @@ async def _start(socket: ClientConnection, **settings: object) -> None:
 
 
 async def _next(socket: ClientConnection) -> Message:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         message: Message = json.loads(await socket.recv())
     return message
 
@@ -61,7 +62,7 @@ async def _next(socket: ClientConnection) -> Message:
 async def _rest(socket: ClientConnection) -> list[Message]:
     """Read until the server closes."""
     messages = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         with contextlib.suppress(websockets.ConnectionClosed):
             while True:
                 messages.append(json.loads(await socket.recv()))
@@ -401,9 +402,7 @@ async def test_a_client_that_vanishes_frees_its_place(service: Running) -> None:
     assert service.service.num_sessions == 1
     socket.transport.abort()
     await socket.wait_closed()
-    async with asyncio.timeout(5):
-        while service.service.num_sessions:
-            await asyncio.sleep(0.02)
+    await until(lambda: not service.service.num_sessions)
 
 
 async def test_a_full_service_refuses_before_the_handshake() -> None:
@@ -515,9 +514,9 @@ async def test_finals_of_a_client_that_stays_away_can_be_fetched() -> None:
     async with running(config=_config(resume_grace_s=0.2)) as service:
         socket, ready = await _open_resumable(service)
         await socket.send(SENTENCE)
-        await asyncio.sleep(0.1)
+        await service.wait_heard(2.0)
         socket.transport.abort()
-        async with httpx.AsyncClient(base_url=service.http) as client, asyncio.timeout(10):
+        async with httpx.AsyncClient(base_url=service.http) as client, asyncio.timeout(30):
             while True:
                 response = await client.get(f"/v1/sessions/{ready['session']}")
                 if response.status_code == 200 and response.json()["done"]:
@@ -535,9 +534,13 @@ async def test_a_session_without_a_client_gives_its_place_to_another() -> None:
     async with running(config=_config(max_sessions=1)) as service:
         socket, _ = await _open_resumable(service)
         socket.transport.abort()
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(LIMIT_S):
+            while True:  # until the service has noticed
+                with contextlib.suppress(websockets.InvalidStatus):
+                    socket = await _connect(service)
+                    break
         assert service.service.num_sessions == 1
-        async with _connect(service) as socket:
+        async with socket:
             await _start(socket)
             assert (await _next(socket))["type"] == "ready"
 

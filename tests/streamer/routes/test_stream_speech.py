@@ -15,12 +15,14 @@ import soundfile
 import soxr
 import websockets
 from running_service import Running, pcm16, running
+from waiting import until
 
 from clients.telephone import encode_mulaw
 from engine.api import Engine, Samples
 from tests.conftest import run_engine
 
-pytestmark = pytest.mark.model
+# a machine that is slow, or shared, decodes some of it for a minute
+pytestmark = [pytest.mark.model, pytest.mark.timeout(400)]
 
 RATE = 16_000
 Message = dict[str, Any]
@@ -70,7 +72,7 @@ async def _stream(
         sent = time.monotonic()
         if end:
             await socket.send('{"type":"end"}')
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             await reading
         assert socket.close_code == 1000
     return [(moment - sent, message) for moment, message in messages]
@@ -129,16 +131,14 @@ async def test_text_comes_while_people_speak_and_is_final_without_more_sound(
         for start in range(0, len(data), 3200):
             await socket.send(data[start : start + 3200])
             await asyncio.sleep(0.1)
-        had_partials = len(partials)
         # no end, and not even silence: the rest must not wait for more
-        async with asyncio.timeout(8):
-            while not finals:
-                await asyncio.sleep(0.05)
+        await until(lambda: finals, limit_s=150)
         await socket.send(pcm16(second))
         await socket.send('{"type":"end"}')
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(150):
             await reading
-    assert had_partials
+    # asked for in the middle of what was said, however long the machine took
+    assert partials[0]["end"] < len(first) / RATE - 0.5
     assert finals[0]["end"] <= len(first) / RATE + 0.1
     said = " ".join(final["text"] for final in finals[1:]).lower()
     assert "fellow americans" in said and finals[1]["start"] >= len(first) / RATE - 0.5

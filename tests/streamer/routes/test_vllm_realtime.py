@@ -39,7 +39,7 @@ class Client:
             await self.send("input_audio_buffer.append", audio=audio)
 
     async def receive(self) -> dict[str, Any]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             message: dict[str, Any] = json.loads(await self._socket.recv())
             return message
 

@@ -51,7 +51,7 @@ async def say(client: Any, audio: bytes, **options: Any) -> list[Any]:
         await client.write_event(AudioChunk(**form, audio=audio[first : first + 2048]).event())
     await client.write_event(AudioStop().event())
     received = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not received or received[-1].type not in ("transcript-stop", "error"):
             received.append(await client.read_event())
     return received
@@ -158,7 +158,7 @@ async def test_what_is_no_event_is_answered_and_closed(
 ) -> None:
     reader, writer = await asyncio.open_connection(*address)
     writer.write(sent)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         answer = await reader.read()
     writer.close()
     assert b'"error"' in answer
