@@ -25,10 +25,18 @@ def recipe(name: str = "echo") -> Recipe:
 
 @pytest.fixture
 def engine() -> Iterator[RemoteEngine]:
-    remote = start_engine(recipe(), hang_s=1.5)
+    remote = start_engine(recipe())
     yield remote
     remote.close()
     assert remote.process_id is None
+
+
+@pytest.fixture
+def watched() -> Iterator[RemoteEngine]:
+    """An engine that is soon taken for hung; a machine that stands still can bring that about."""
+    remote = start_engine(recipe(), hang_s=1.5)
+    yield remote
+    remote.close()
 
 
 def window(prompt: str = "", seconds: float = 1.0) -> Window:
@@ -65,17 +73,20 @@ async def test_many_streams_are_served_side_by_side(engine: RemoteEngine) -> Non
     start = time.monotonic()
     texts = await asyncio.gather(*(ask(number) for number in range(50)))
     assert all(f" {number} " in text for number, text in enumerate(texts))
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 9  # one after the other it would be 10 s
 
 
 async def test_a_cancelled_decode_stops_there_and_streams_are_closed(engine: RemoteEngine) -> None:
     async with engine.stream(GERMAN) as stream:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await stream.decode(window("sleep 60"))
+        cancelled = asyncio.create_task(stream.decode(window("sleep 60")))
+        await asyncio.sleep(0)  # it is on its way, and what is answered came after it
         assert (await stream.decode(window())).start == 800
-    while engine.statistics() != {"streams": 0, "cancelled_total": 1}:
-        await asyncio.sleep(0.05)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        assert (await stream.decode(window())).start == 800
+    async with asyncio.timeout(30):
+        while engine.statistics() != {"streams": 0, "cancelled_total": 1}:
+            await asyncio.sleep(0.05)
 
 
 async def test_streams_that_are_closed_before_they_are_open_leave_nothing(
@@ -90,7 +101,7 @@ async def test_streams_that_are_closed_before_they_are_open_leave_nothing(
         await asyncio.sleep(0)
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
-    async with asyncio.timeout(10), engine.stream(GERMAN) as stream:
+    async with asyncio.timeout(30), engine.stream(GERMAN) as stream:
         await stream.decode(window())
         while engine.statistics().get("streams") != 1:  # it counts once a second
             await asyncio.sleep(0.05)
@@ -130,21 +141,21 @@ async def test_a_request_that_kills_the_process_costs_the_others_one_retry(
         await stream.decode(window())
 
 
-async def test_a_process_that_hangs_is_killed(engine: RemoteEngine) -> None:
-    hung = engine.process_id
-    async with engine.stream(GERMAN) as stream:
+async def test_a_process_that_hangs_is_killed(watched: RemoteEngine) -> None:
+    hung = watched.process_id
+    async with watched.stream(GERMAN) as stream:
         start = time.monotonic()
         with pytest.raises(StreamLost):
             await stream.decode(window("hang"))
-        assert 1.0 < time.monotonic() - start < 4.0
-    async with engine.stream(GERMAN) as stream:
+        assert 1.0 < time.monotonic() - start < 20.0  # by default it would be 30
+    async with watched.stream(GERMAN) as stream:
         await stream.decode(window())
-    assert engine.process_id != hung
+    assert watched.process_id != hung
 
 
-async def test_an_idle_process_does_not_count_as_hung(engine: RemoteEngine) -> None:
+async def test_an_idle_process_does_not_count_as_hung(watched: RemoteEngine) -> None:
     await asyncio.sleep(2.5)
-    assert engine.num_restarts == 0 and engine.is_up
+    assert watched.num_restarts == 0 and watched.is_up
 
 
 def test_an_engine_that_cannot_be_made_says_why() -> None:
@@ -165,4 +176,4 @@ def test_closing_while_the_process_hangs_does_not_wait_for_it() -> None:
 
     start = time.monotonic()
     asyncio.run(hang())
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 30

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -43,7 +42,7 @@ class Owner:
             pass_fds=(theirs.fileno(),),
         )
         theirs.close()
-        self._socket.settimeout(20)
+        self._socket.settimeout(60)  # a slow machine takes long to start an interpreter
         self._unpacker = Unpacker()
         self._found: list[Order | Report] = []
 
@@ -70,7 +69,7 @@ def owner() -> Iterator[Owner]:
     found = Owner()
     yield found
     found.leave()
-    assert found.process.wait(10) == 0
+    assert found.process.wait(60) == 0
 
 
 def load(name: str = "echo") -> Load:
@@ -118,6 +117,4 @@ def test_it_ends_when_its_owner_goes_even_while_it_loads() -> None:
     owner = Owner()
     owner.say(load())
     owner.leave()
-    start = time.monotonic()
-    owner.process.wait(10)
-    assert time.monotonic() - start < 10
+    owner.process.wait(60)
