@@ -69,7 +69,7 @@ class Int8Linear:
         # a row of zeros stays one
         scale = x.abs().amax(dim=1, keepdim=True).clamp_(min=1e-12)  # (N, 1)
         product = self._multiply(x / scale, 1 / self._levels, self._levels, self._packed)
-        return torch.addcmul(self._bias, product, scale)
+        return torch.addcmul(self._bias, product, scale, out=product)
 
 
 def has_int8() -> bool:
