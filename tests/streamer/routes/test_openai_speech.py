@@ -22,6 +22,7 @@ openai = pytest.importorskip("openai")
 
 pytestmark = [
     pytest.mark.model,
+    pytest.mark.timeout(400),  # a machine that is slow, or shared, decodes some of it for a minute
     # the SDK says that the vendor will give up translations
     pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning"),
 ]
