@@ -48,7 +48,8 @@ class EngineConfig:
     self_kv_bytes: int | None = None
     # memory for cross-attention K/V, bytes; None: as much as max_batch windows of 30 s need
     cross_kv_bytes: int | None = None
-    # torch threads; None: one for each core that this process may use
+    # threads that encode on a CPU, one fewer while the decoder has its own; None: one for each core
+    # that this process may use
     num_threads: int | None = None
     # check a stream's previous hypothesis in one pass instead of decoding it again
     use_drafts: bool = True
