@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """Each is written by one thread of the engine; each read is of one number."""
+    """Written by the engine's thread only; each read is of one number."""
 
     num_encodes: int = 0  # encoder calls
     num_encoded: int = 0  # windows in them

@@ -20,7 +20,6 @@ from engine.api import (
     StreamOptions,
     Window,
 )
-from engine.aside import EncoderThread
 from engine.config import EngineConfig, read_model_config
 from engine.counters import Counters
 from engine.draft import Draft, move_draft
@@ -68,8 +67,6 @@ class LocalEngine:
         self.tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
         device = torch.device(choose_device(config.device))
         precision = choose_precision(config.dtype, device)
-        num_threads = config.num_threads or count_cores()
-        torch.set_num_threads(num_threads)
         self._factor = choose_factor(config.encoder_tail)
         self._margin = round(config.tail_margin_s * SAMPLE_RATE / SAMPLES_PER_POSITION)
         parts = build_parts(
@@ -83,6 +80,7 @@ class LocalEngine:
                 dtype=precision.dtype,
                 make_linear=precision.make_linear,
                 fold=self._factor,
+                num_threads=config.num_threads or count_cores(),
             )
         )
         self.model, self.rules, self.runner = parts.model, parts.rules, parts.runner
@@ -95,11 +93,8 @@ class LocalEngine:
             max_encode_batch=parts.max_encode_batch,
             max_encode_positions=parts.max_encode_positions,
             max_waiting=self._max_streams,
-            max_background_batch=1 if parts.encode_slowly else None,
+            max_background_batch=1 if parts.aside else None,
         )
-        aside = None
-        if parts.encode_slowly is not None:
-            aside = EncoderThread(parts.encode_slowly, self.counters, num_threads=num_threads)
         settler = Settler(config, self.tokenizer, self.runner, self.counters)
         self._loop = Loop(
             scheduler,
@@ -108,7 +103,7 @@ class LocalEngine:
             self.counters,
             parts.can_encode,
             tidy=release_heap,
-            aside=aside,
+            aside=parts.aside,
         )
         self._scheduler = scheduler
         self._pools = (self_pool, cross_pool)

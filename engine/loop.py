@@ -1,6 +1,6 @@
 """The step loop: one thread that takes requests in, runs the model, and hands texts out.
 
-Where an encode would hold up those who decode, another thread does it (`aside.py`).
+Where an encode would hold up those who decode, other threads do it (`aside.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 
 from engine.api import EngineBusy, EngineError, Samples, StreamLost
-from engine.aside import DECODER_THREADS, EncoderThread
+from engine.aside import DECODER_THREADS, EncoderThreads
 from engine.counters import Counters
 from engine.request import Request
 from engine.scheduler import Encode, Scheduler, Step
@@ -51,7 +51,7 @@ class Loop:
         counters: Counters,
         can_encode: Callable[[], bool] = lambda: True,
         tidy: Callable[[], None] = lambda: None,
-        aside: EncoderThread | None = None,
+        aside: EncoderThreads | None = None,
     ) -> None:
         """Prepare the loop; `start` starts its thread.
 
@@ -156,15 +156,18 @@ class Loop:
             self._scheduler.ran(work, duration_s)
         return work is not None
 
-    def _turn_beside(self, aside: EncoderThread) -> bool:
-        for encoded in aside.take_done():
-            if encoded.error is not None:
-                self._fail(encoded.work, encoded.error)
-            self._scheduler.end_encoding(encoded.work)
+    def _turn_beside(self, aside: EncoderThreads) -> bool:
+        for job in aside.take_done():
+            self._counters.encode_s += job.duration_s
+            if job.error is not None:
+                self._fail(job.work, job.error)
+            self._scheduler.end_encoding(job.work)
         aside.is_alone = not self._scheduler.is_decoding
         work = self._scheduler.next(aside.can_take, can_encode_background=aside.can_take_background)
         if isinstance(work, Encode):
             is_background = self._scheduler.begin_encoding(work)
+            self._counters.num_encodes += 1
+            self._counters.num_encoded += len(work.sequences)
             aside.put(work, self._audio(work), is_background=is_background)
             return True
         if work is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.aside import EncodeSlowly
+from engine.aside import EncoderThreads
 from engine.attention.sdpa import SdpaAttention
 from engine.config import EngineConfig, ModelConfig
 from engine.counters import Counters
@@ -43,8 +43,8 @@ class Parts:
     max_batch: int
     max_encode_batch: int
     max_encode_positions: int
+    aside: EncoderThreads | None = None  # where encoding would hold up the decoder
     can_encode: Callable[[], bool] = lambda: True
-    encode_slowly: EncodeSlowly | None = None  # where encoding would hold up the decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Plan:
     dtype: torch.dtype  # of activations and K/V
     make_linear: LinearMaker  # where PyTorch computes
     fold: int | None  # weight of a folded position
+    num_threads: int  # of a CPU, for an encode
 
 
 def build_parts(plan: Plan) -> Parts:
@@ -104,7 +105,7 @@ def build_plain_parts(plan: Plan) -> Parts:
         max_batch,
         config.max_encode_batch or CPU_ENCODE_BATCH,
         CPU_ENCODE_POSITIONS if device.type == "cpu" else plan.model.max_source_positions,
-        encode_slowly=runner.encode_slowly if device.type == "cpu" else None,
+        EncoderThreads(runner.encode_slowly, plan.num_threads) if device.type == "cpu" else None,
     )
 
 
@@ -170,7 +171,7 @@ def build_cuda_parts(plan: Plan) -> Parts:
         max_batch,
         limits.max_encode_windows,
         limits.max_encode_positions,
-        runner.can_encode,
+        can_encode=runner.can_encode,
     )
 
 

@@ -76,13 +76,16 @@ class Runner:
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
         """Encode windows together and store their cross-attention K/V in their pages."""
+        self._counters.num_encodes += 1
+        self._counters.num_encoded += len(sequences)
         for _ in self.encode_slowly(sequences, audio):
             pass
 
     def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
-        """Encode a layer at a time: see `engine.aside.EncodeSlowly`."""
-        self._counters.num_encodes += 1
-        self._counters.num_encoded += len(sequences)
+        """Encode a layer at a time: see `engine.aside.EncodeSlowly`.
+
+        Several may be under way, in one thread or in several, beside one that runs the decoder.
+        """
         extents = [sequence.extent for sequence in sequences]
         num_layers = self._model.config.encoder_layers
         with torch.inference_mode():

@@ -12,6 +12,7 @@ blocks of 128. A draft that is checked in one pass then gives the very bits of s
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,15 @@ class PlannedRow:
     mask: Tensor  # (num_queries or MIN_ROWS, keys): 0, or -inf for what comes later
     cross: slice | Tensor  # slots of the cross pool
     bias: Tensor  # (1, positions) of cross-attention: log of what each counts for
+
+
+class EncoderPlan(threading.local):
+    """The windows of an encode: where their positions lie, and what is added to their logits.
+
+    Each thread has one of its own, since several windows may be encoded at once.
+    """
+
+    windows: list[tuple[slice, Tensor | None]]
 
 
 def make_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -79,28 +89,29 @@ class SdpaAttention:
         self._bias_lines: dict[int, Tensor] = {}
         self._num_positions = P
         self._dtype = dtype
-        self._windows: list[tuple[slice, Tensor | None]] = []
+        self._encoding = EncoderPlan()
         self._rows: list[PlannedRow] = []
         self._new_slots = torch.empty(0, dtype=torch.int64, device=device)
 
     def plan_encoder(self, extents: Sequence[Extent]) -> None:
-        self._windows = []
+        windows = []
         start = 0
         for extent in extents:
             end = start + extent.num_positions
             bias = None
             if extent.num_folded:
                 bias = self._bias(extent).expand(1, 1, extent.num_positions, -1)
-            self._windows.append((slice(start, end), bias))
+            windows.append((slice(start, end), bias))
             start = end
+        self._encoding.windows = windows
 
     def run_encoder(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        outputs = [attend_all(q[at], k[at], v[at], bias) for at, bias in self._windows]
+        outputs = [attend_all(q[at], k[at], v[at], bias) for at, bias in self._encoding.windows]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def store_cross(self, pages: Sequence[tuple[int, ...]], kv: Tensor) -> None:
         by_layer = kv.transpose(0, 1)  # (N, L, 2, H, D) -> (L, N, 2, H, D)
-        for (at, _), held in zip(self._windows, pages, strict=True):
+        for (at, _), held in zip(self._encoding.windows, pages, strict=True):
             if not held:
                 continue
             slots = self._slots(held, self._cross_page_size, at.stop - at.start)

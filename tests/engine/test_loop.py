@@ -22,7 +22,7 @@ from engine.api import (
     StreamOptions,
     Window,
 )
-from engine.aside import EncoderThread
+from engine.aside import EncoderThreads
 from engine.counters import Counters
 from engine.extent import Extent
 from engine.language import StreamLanguage
@@ -72,7 +72,7 @@ class FakeRunner:
 
 
 class Setup:
-    def __init__(self, max_waiting: int = 50, is_aside: bool = False) -> None:
+    def __init__(self, max_waiting: int = 50, is_aside: bool = False, num_threads: int = 1) -> None:
         self.pools = (PagePool(20, 16), PagePool(60, 50))
         self.runner = FakeRunner()
         scheduler = Scheduler(
@@ -84,7 +84,7 @@ class Setup:
             max_background_batch=1 if is_aside else None,
         )
         self.counters = Counters()
-        self.aside = EncoderThread(self.runner.encode_slowly, self.counters) if is_aside else None
+        self.aside = EncoderThreads(self.runner.encode_slowly, num_threads) if is_aside else None
         self.loop = Loop(scheduler, self.runner, self.settle, self.counters, aside=self.aside)
         self.outcomes: dict[int, Outcome] = {}
 
@@ -298,6 +298,21 @@ def test_the_next_window_comes_before_the_encoder_has_nothing_to_do() -> None:
         assert setup.aside.turn(), "there is always a piece to do"
 
 
+def test_as_many_are_encoded_at_once_as_there_are_threads() -> None:
+    setup = Setup(is_aside=True, num_threads=2)
+    assert setup.aside is not None
+    for id in range(9):  # four in a batch
+        setup.loop.submit(setup.request(id))
+    setup.loop.turn()
+    assert setup.aside.can_take
+    setup.loop.turn()
+    assert not setup.aside.can_take
+    setup.loop.turn()
+    assert setup.runner.num_pieces == 0 and not setup.outcomes
+    setup.run(6 * NUM_PIECES)
+    assert len(setup.outcomes) == 9 and setup.is_empty
+
+
 @pytest.mark.parametrize("deadline", [0.0, math.inf])
 def test_a_window_encoded_aside_that_is_aborted_frees_all(deadline: float) -> None:
     for turns in range(NUM_PIECES + 3):
@@ -349,9 +364,10 @@ def test_an_encode_aside_that_fails_costs_only_its_windows(
     assert setup.counters.num_failures == 1 and setup.is_empty
 
 
-def test_two_threads_answer_all_and_leave_nothing_behind() -> None:
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_encoders_and_decoder_answer_all_and_leave_nothing_behind(num_threads: int) -> None:
     rng = random.Random(8)
-    setup = Setup(max_waiting=12, is_aside=True)
+    setup = Setup(max_waiting=12, is_aside=True, num_threads=num_threads)
     setup.loop.start()
     requests: list[Request] = []
     aborted: set[int] = set()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence as Rows
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -141,6 +143,27 @@ def test_a_window_encoded_slowly_is_encoded_the_same(alone: list[Sequence]) -> N
     while not slow.is_stopped:
         runner.step([slow])
     assert slow.tokens == alone[3].tokens and slow.logprobs == alone[3].logprobs
+
+
+def test_windows_encoded_in_threads_of_any_number_are_the_same(alone: list[Sequence]) -> None:
+    before = torch.get_num_threads()
+    runner = make_runner()
+    sequences = [make_sequence(id, prompt=range(id)) for id in range(4)]
+
+    def encode(sequence: Sequence) -> None:
+        torch.set_num_threads(1 + sequence.id % 2)
+        for _ in runner.encode_slowly([sequence], [make_audio(sequence.id)]):
+            time.sleep(0)  # lets another thread go on
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(encode, sequences))
+    finally:
+        torch.set_num_threads(before)
+    while any(not sequence.is_stopped for sequence in sequences):
+        runner.step([sequence for sequence in sequences if not sequence.is_stopped])
+    for sequence, expected in zip(sequences, alone, strict=False):
+        assert sequence.tokens == expected.tokens and sequence.logprobs == expected.logprobs
 
 
 def test_a_window_that_lost_its_pages_is_not_written_anywhere(alone: list[Sequence]) -> None:
