@@ -13,7 +13,7 @@ from engine.api import SAMPLE_RATE, Samples
 from engine.draft import Draft
 from engine.extent import measure_extent
 from engine.loop import Runs
-from engine.scheduler import Encode, Scheduler
+from engine.scheduler import NO_ROOM, ROOM, Encode, Scheduler
 from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
 
@@ -100,7 +100,7 @@ def run_jobs(
             by_id[sequence.id], open_jobs[sequence.id] = sequence, job
             sounds[sequence.id] = job.sound
             scheduler.add(sequence)
-        work = scheduler.next(can_encode())
+        work = scheduler.next(ROOM if can_encode() else NO_ROOM)
         if isinstance(work, Encode):
             runner.encode(work.sequences, [sounds.pop(s.id) for s in work.sequences])
         elif work is not None:

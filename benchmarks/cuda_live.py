@@ -28,7 +28,7 @@ from engine.cuda.runner import CudaRunner
 from engine.extent import measure_extent
 from engine.pages import PagePool
 from engine.rules import Rules, build_rules
-from engine.scheduler import Encode, Scheduler
+from engine.scheduler import NO_ROOM, ROOM, Encode, Scheduler
 from engine.sequence import Sequence
 from engine.tokenizer import Tokenizer
 
@@ -183,7 +183,7 @@ class Load:
                 sounds[sequence.id] = noise[first : first + length]
                 open_[stream] = (sequence, moment, window.is_final)
                 by_id[sequence.id] = stream
-            work = scheduler.next(runner.can_encode())
+            work = scheduler.next(ROOM if runner.can_encode() else NO_ROOM)
             if work is None:
                 time.sleep(0.0002)
                 continue

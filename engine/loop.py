@@ -21,7 +21,7 @@ from engine.api import EngineBusy, EngineError, Samples, StreamLost
 from engine.aside import DECODER_THREADS, EncoderThreads
 from engine.counters import Counters
 from engine.request import Request
-from engine.scheduler import Encode, Scheduler, Step
+from engine.scheduler import NO_ROOM, ROOM, Encode, Scheduler, Step
 from engine.sequence import Phase, Sequence
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class Loop:
                 self._drop(request)
         if self._aside is not None:
             return self._turn_beside(self._aside)
-        work = self._scheduler.next(self._can_encode())
+        work = self._scheduler.next(ROOM if self._can_encode() else NO_ROOM)
         if work is not None:
             duration_s = self._attempt(work, lambda: self._carry_out(work))
             self._scheduler.ran(work, duration_s)
@@ -163,7 +163,7 @@ class Loop:
                 self._fail(job.work, job.error)
             self._scheduler.end_encoding(job.work)
         aside.is_alone = not self._scheduler.is_decoding
-        work = self._scheduler.next(aside.can_take, can_encode_background=aside.can_take_background)
+        work = self._scheduler.next(aside.room)
         if isinstance(work, Encode):
             is_background = self._scheduler.begin_encoding(work)
             self._counters.num_encodes += 1

@@ -33,6 +33,24 @@ class Step:
     sequences: tuple[Sequence, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Which windows may be encoded now; the others wait and gather."""
+
+    partials: bool = True
+    finals: bool = True  # that somebody awaits
+    background: bool = True  # of recordings: nobody awaits them
+
+    def admits(self, sequence: Sequence) -> bool:
+        if not _is_awaited(sequence):
+            return self.background
+        return self.finals if sequence.is_final else self.partials
+
+
+ROOM = Room()  # for all
+NO_ROOM = Room(partials=False, finals=False, background=False)
+
+
 class Scheduler:
     """The waiting and the running sequences, and the pages they hold."""
 
@@ -111,19 +129,10 @@ class Scheduler:
         self._cross_pool.free(sequence.cross_pages)
         sequence.self_pages = sequence.cross_pages = ()
 
-    def next(
-        self, can_encode: bool = True, *, can_encode_background: bool | None = None
-    ) -> Encode | Step | None:
-        """Choose what to run now; None if there is nothing to do.
-
-        Args:
-            can_encode: False while the device still encodes, so that windows gather meanwhile.
-            can_encode_background: the same for windows that nobody awaits; None: as the others.
-        """
-        if can_encode_background is None:
-            can_encode_background = can_encode
-        if (can_encode or can_encode_background) and self._waiting and self._may_encode():
-            batch = self._admit(can_encode, can_encode_background)
+    def next(self, room: Room = ROOM) -> Encode | Step | None:
+        """Choose what to run now; None if there is nothing to do."""
+        if self._waiting and self._may_encode():
+            batch = self._admit(room)
             if batch:
                 return Encode(batch)
         running = tuple(s for s in self._running if s.phase is Phase.RUNNING)
@@ -164,17 +173,16 @@ class Scheduler:
         # a final does not wait for the decoding of partials
         return any(map(_is_urgent, self._waiting)) and not any(map(_is_urgent, self._running))
 
-    def _admit(self, awaited: bool, background: bool) -> tuple[Sequence, ...]:
+    def _admit(self, room: Room) -> tuple[Sequence, ...]:
         batch: list[Sequence] = []
         num_positions = 0
         for sequence in in_order(self._waiting):
             extent = sequence.extent
-            if _is_awaited(sequence):
-                max_batch = self._max_encode_batch if awaited else 0
-            else:
-                max_batch = self._max_background_batch if background else 0
+            max_batch = self._max_encode_batch
+            if not _is_awaited(sequence):
+                max_batch = self._max_background_batch
             is_full = num_positions + extent.num_positions > self._max_encode_positions
-            if len(batch) >= max_batch or (batch and is_full):
+            if not room.admits(sequence) or len(batch) >= max_batch or (batch and is_full):
                 break
             # nobody overtakes the first that finds no room, or a long window would wait for ever
             if len(self._running) >= self._max_batch or not self._allocate(sequence):

@@ -99,6 +99,7 @@ class Setup:
         stream_id: int | None = None,
         num_tokens: int = 3,
         deadline: float = 0.0,
+        is_final: bool = False,
     ) -> Request:
         def on_done(outcome: Outcome) -> None:
             assert id not in self.outcomes, "answered twice"
@@ -106,7 +107,7 @@ class Setup:
 
         stream_id = id if stream_id is None else stream_id
         state = StreamState(stream_id, StreamOptions(), StreamLanguage("en"))
-        sequence = Sequence(id, stream_id, False, deadline, Extent(200), [0], num_tokens, 0)
+        sequence = Sequence(id, stream_id, is_final, deadline, Extent(200), [0], num_tokens, 0)
         return Request(state, Window(0, np.zeros(16_000, np.float32)), sequence, on_done)
 
     @property
@@ -267,6 +268,18 @@ def test_who_speaks_overtakes_a_window_that_nobody_awaits() -> None:
     assert setup.is_empty
 
 
+def test_a_final_is_encoded_before_partials_that_are_half_done() -> None:
+    setup = Setup(is_aside=True)
+    for id in range(5):  # four in a batch
+        setup.loop.submit(setup.request(id))
+    setup.run(2)
+    setup.loop.submit(setup.request(9, is_final=True))
+    setup.run(NUM_PIECES + 4)
+    assert set(setup.outcomes) == {9}
+    setup.run(3 * NUM_PIECES)
+    assert len(setup.outcomes) == 6 and setup.is_empty
+
+
 def test_a_window_in_the_background_gets_on_however_much_is_said() -> None:
     setup = Setup(is_aside=True)
     setup.loop.submit(setup.request(0, deadline=math.inf))
@@ -304,9 +317,9 @@ def test_as_many_are_encoded_at_once_as_there_are_threads() -> None:
     for id in range(9):  # four in a batch
         setup.loop.submit(setup.request(id))
     setup.loop.turn()
-    assert setup.aside.can_take
+    assert setup.aside.room.partials
     setup.loop.turn()
-    assert not setup.aside.can_take
+    assert not setup.aside.room.partials
     setup.loop.turn()
     assert setup.runner.num_pieces == 0 and not setup.outcomes
     setup.run(6 * NUM_PIECES)

@@ -7,7 +7,7 @@ import pytest
 from engine.api import EngineBusy
 from engine.extent import Extent
 from engine.pages import PagePool
-from engine.scheduler import Encode, Scheduler, Step
+from engine.scheduler import NO_ROOM, Encode, Room, Scheduler, Step
 from engine.sequence import Phase, Sequence
 
 
@@ -232,12 +232,20 @@ def test_a_recording_does_not_break_into_the_decoding_of_partials() -> None:
 def test_windows_that_nobody_awaits_have_room_of_their_own() -> None:
     scheduler = Setup(max_encode_batch=1).scheduler
     scheduler.add(make_sequence(0, deadline=float("inf")))
-    assert scheduler.next(True, can_encode_background=False) is None
-    assert encoded(scheduler.next(False, can_encode_background=True)) == [0]
+    assert scheduler.next(Room(background=False)) is None
+    assert encoded(scheduler.next(Room(partials=False))) == [0]
     scheduler.add(make_sequence(1, deadline=float("inf")))
     scheduler.add(make_sequence(2))
     # who waits for the encoder is not overtaken by a recording
-    assert stepped(scheduler.next(False, can_encode_background=True)) == [0]
+    assert stepped(scheduler.next(Room(partials=False))) == [0]
+
+
+def test_a_final_may_have_room_where_a_partial_has_none() -> None:
+    scheduler = Setup().scheduler
+    scheduler.add(make_sequence(0))
+    scheduler.add(make_sequence(1, is_final=True))
+    assert scheduler.next(NO_ROOM) is None
+    assert encoded(scheduler.next(Room(partials=False))) == [1]
 
 
 def test_what_is_encoded_meanwhile_decodes_afterwards() -> None:
