@@ -13,10 +13,12 @@ from streamer.word import key, words_of
 
 NO_SPEECH = 0.6  # whisper/transcribe.py
 LOW_LOGPROB = -1.0  # whisper/transcribe.py
-VERY_LOW_LOGPROB = -1.5
+VERY_LOW_LOGPROB = -1.5  # where nothing else speaks against the text
 HIGH_COMPRESSION = 2.4  # whisper/transcribe.py
 MAX_REPEATS = 4  # of a phrase in a row, in a text that compresses too well
 MAX_PERIOD = 8  # words of such a phrase
+TIMELESS = 320  # 20 ms, the alignment's grain: a word this short was not said
+MAX_TIMELESS = 2  # such words at the end that alignment alone may account for
 LEFT_OVER = 20_000  # 1.25 s of speech behind the last word are worth another window
 
 
@@ -35,16 +37,23 @@ def judge(hypothesis: Hypothesis) -> Heard:
     reason = doubt(hypothesis)
     all_words = [] if reason else words_of(hypothesis)
     words = cut_loop(all_words) if has_loop(hypothesis) else all_words
-    return Heard(hypothesis, words, reason, len(words) < len(all_words))
+    is_loop = len(words) < len(all_words)
+    if hypothesis.segments and hypothesis.segments[-1].words:
+        words = cut_timeless(words)
+    return Heard(hypothesis, words, reason, is_loop)
 
 
 def doubt(hypothesis: Hypothesis) -> str | None:
-    """Name the reason to withhold this text, or return None to show it."""
-    if hypothesis.no_speech_probability > NO_SPEECH and hypothesis.avg_logprob < LOW_LOGPROB:
+    """Name the reason to withhold this text, or return None to show it.
+
+    The less likely it is that anyone speaks, the likelier the text has to be: between certain
+    speech and NO_SPEECH, the bound rises from VERY_LOW_LOGPROB to LOW_LOGPROB in a straight line.
+    """
+    silence = hypothesis.no_speech_probability / NO_SPEECH
+    if silence > 1.0 and hypothesis.avg_logprob < LOW_LOGPROB:
         return "no_speech"
-    if hypothesis.avg_logprob < VERY_LOW_LOGPROB:
-        return "low_probability"
-    return None
+    bound = VERY_LOW_LOGPROB + min(1.0, silence) * (LOW_LOGPROB - VERY_LOW_LOGPROB)
+    return "low_probability" if hypothesis.avg_logprob < bound else None
 
 
 def has_loop(hypothesis: Hypothesis) -> bool:
@@ -65,3 +74,15 @@ def cut_loop(words: Sequence[Word]) -> list[Word]:
             if phrase * MAX_REPEATS == keys[start : start + period * MAX_REPEATS]:
                 return list(words[: start + period])
     return list(words)
+
+
+def cut_timeless(words: Sequence[Word]) -> list[Word]:
+    """Leave out the words at the end that take no time.
+
+    A window that ends in mid-sentence tempts the model to finish it: "just turn back on the
+    switch?", where there is no sound any more. Alignment puts all such words at the window's end.
+    """
+    count = len(words)
+    while count and words[count - 1].end - words[count - 1].start <= TIMELESS:
+        count -= 1
+    return list(words[:count] if len(words) - count > MAX_TIMELESS else words)

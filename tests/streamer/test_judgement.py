@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from test_agreement import said
 
-from engine.api import Hypothesis, Segment
-from streamer.judgement import cut_loop, doubt, has_loop, judge
+from engine.api import Hypothesis, Segment, Word
+from streamer.judgement import cut_loop, cut_timeless, doubt, has_loop, judge
 
 GOOD = Hypothesis(0, 16_000, (), "en", 1.0, avg_logprob=-0.3, no_speech_probability=0.1)
 
@@ -21,6 +21,8 @@ GOOD = Hypothesis(0, 16_000, (), "en", 1.0, avg_logprob=-0.3, no_speech_probabil
         ({"avg_logprob": -1.2}, None),
         ({"no_speech_probability": 0.9, "avg_logprob": -1.2}, "no_speech"),
         ({"avg_logprob": -1.6}, "low_probability"),
+        ({"no_speech_probability": 0.5, "avg_logprob": -1.2}, "low_probability"),
+        ({"no_speech_probability": 0.5, "avg_logprob": -1.0}, None),
     ],
 )
 def test_signals_count_together(changes: dict[str, float], reason: str | None) -> None:
@@ -57,3 +59,19 @@ def test_what_is_taken_for_speech_ends_with_a_loop_and_is_nothing_where_there_is
     assert (heard.words, heard.reason, heard.has_loop) == (list(words[:3]), None, True)
     heard = judge(dataclasses.replace(hypothesis, avg_logprob=-1.6))
     assert (heard.words, heard.reason, heard.has_loop) == ([], "low_probability", False)
+
+
+@pytest.mark.parametrize(("num_timeless", "num_kept"), [(0, 4), (2, 6), (3, 4), (8, 4)])
+def test_words_that_take_no_time_were_not_said(num_timeless: int, num_kept: int) -> None:
+    spoken = said("turn back on the")
+    end = spoken[-1].end
+    words = [*spoken, *(Word(f" w{i}", end, end + 320, 0.9) for i in range(num_timeless))]
+    assert cut_timeless(words) == words[:num_kept]
+
+
+def test_only_words_with_times_of_their_own_can_be_timeless() -> None:
+    segment = Segment(" two or three words", 16_000, 16_000, False)
+    assert len(judge(dataclasses.replace(GOOD, segments=(segment,))).words) == 4
+    words = tuple(Word(text, 16_000, 16_000, 0.9) for text in (" two", " or", " three", " words"))
+    segment = dataclasses.replace(segment, words=words)
+    assert judge(dataclasses.replace(GOOD, segments=(segment,))).words == []
