@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from engine.api import EngineBusy, Hypothesis, ModelInfo, StreamLost, StreamOptions, Window
-from engine.process import WorkerProcess
+from engine.process import TICK_S, WorkerProcess
 from engine.wire import (
     Cancel,
     Close,
@@ -50,7 +50,6 @@ class _Pending:
 
     future: asyncio.Future[Hypothesis | None]
     loop: asyncio.AbstractEventLoop
-    sent_at: float  # time.monotonic()
 
 
 class RemoteEngine:
@@ -74,7 +73,7 @@ class RemoteEngine:
         self._pending: dict[int, _Pending] = {}  # opens and decodes that wait, oldest first
         self._generation = 0  # counts processes; streams of an older one are lost
         self._loaded: WorkerProcess | None = None  # takes orders; None: no process is up
-        self._answered_at = time.monotonic()
+        self._waited_s = 0.0  # for an answer, since the last one
         self._settled = threading.Event()  # the first load is over
         self._is_closing = threading.Event()
         self._process: WorkerProcess | None = None  # that runs, maybe not loaded yet
@@ -158,7 +157,7 @@ class RemoteEngine:
 
     async def _ask(self, identity: int, order: Order, generation: int) -> Hypothesis | None:
         loop = asyncio.get_running_loop()
-        pending = _Pending(loop.create_future(), loop, time.monotonic())
+        pending = _Pending(loop.create_future(), loop)
         data = pack(order)
         with self._lock:
             if self._loaded is None or generation != self._generation:
@@ -200,21 +199,29 @@ class RemoteEngine:
             self._process = process
             process.send(pack(Load(self._recipe, logging.getLogger().getEffectiveLevel())))
             try:
-                self._read(process)
-                if not self._is_closing.is_set() and self._hangs():
+                if self._read(process):
                     logger.error("the engine answers nothing for %.1f s; killed", self._hang_s)
                     process.kill()
             finally:
                 self._lose_all()
         self._process = None
 
-    def _read(self, process: WorkerProcess) -> None:
-        while not self._is_closing.is_set() and not self._hangs():
+    def _read(self, process: WorkerProcess) -> bool:
+        """Take what the process reports until it is gone or hangs; tell whether it hangs."""
+        while not self._is_closing.is_set():
+            start = time.monotonic()
             reports = process.receive()
             if reports is None:
-                return
+                return False
+            # a longer wait is the machine's: it stood still, and maybe the process did, too
+            self._waited_s += min(time.monotonic() - start, 2 * TICK_S)
             for report in reports:
                 self._take(report, process)
+            if self._loaded is None or not self._pending:
+                self._waited_s = 0.0
+            if self._waited_s > self._hang_s:
+                return True
+        return False
 
     def _take(self, report: Report, process: WorkerProcess) -> None:
         match report:
@@ -222,7 +229,6 @@ class RemoteEngine:
                 with self._lock:
                     self._generation += 1
                     self._info = info
-                    self._answered_at = time.monotonic()
                     self._loaded = process
                 self._settled.set()
             case Failed(error):
@@ -239,18 +245,11 @@ class RemoteEngine:
                 self._statistics = counters
 
     def _answer(self, identity: int, outcome: Hypothesis | Exception | None) -> None:
-        self._answered_at = time.monotonic()
+        self._waited_s = 0.0
         with self._lock:
             pending = self._pending.pop(identity, None)
         if pending is not None:
             _resolve(pending, outcome)
-
-    def _hangs(self) -> bool:
-        with self._lock:
-            if self._loaded is None or not self._pending:
-                return False
-            oldest = next(iter(self._pending.values()))  # thousands may wait: no look at each
-        return time.monotonic() - max(oldest.sent_at, self._answered_at) > self._hang_s
 
     def _lose_all(self) -> None:
         with self._lock:

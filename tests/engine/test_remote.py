@@ -13,7 +13,7 @@ import pytest
 
 from engine.api import EngineBusy, InvalidRequest, StreamLost, StreamOptions, Window
 from engine.remote import RemoteEngine, start_engine
-from engine.wire import Recipe
+from engine.wire import Recipe, Report
 from tests.engine.echo_engine import EchoEngine
 
 GERMAN = StreamOptions(language="de")
@@ -151,6 +151,25 @@ async def test_a_process_that_hangs_is_killed(watched: RemoteEngine) -> None:
     async with watched.stream(GERMAN) as stream:
         await stream.decode(window())
     assert watched.process_id != hung
+
+
+async def test_an_owner_that_stood_still_reads_the_answers_first(watched: RemoteEngine) -> None:
+    process = watched._process
+    assert process is not None
+    receive = process.receive
+
+    def stand_still() -> list[Report] | None:
+        process.receive = receive  # type: ignore[method-assign]
+        time.sleep(2.0)
+        return []
+
+    async with watched.stream(GERMAN) as stream:
+        await stream.decode(window())
+        process.receive = stand_still  # type: ignore[method-assign]
+        for _ in range(3):
+            await stream.decode(window("sleep 0.3"))
+    assert process.receive == receive, "it was called"
+    assert watched.num_restarts == 0
 
 
 async def test_an_idle_process_does_not_count_as_hung(watched: RemoteEngine) -> None:
