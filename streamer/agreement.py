@@ -92,6 +92,14 @@ def uncovered(settled: Sequence[Word], words: Sequence[Word]) -> list[Word]:
     return [Word(" " + rest.lstrip(" ,.-"), start, first.end, first.probability), *tail[1:]]
 
 
+def behind(position: int, words: Sequence[Word]) -> list[Word]:
+    """Leave out the first words as long as they end before a position."""
+    count = 0
+    while count < len(words) and words[count].end <= position:
+        count += 1
+    return list(words[count:])
+
+
 def _difference(a: Word, b: Word) -> float:
     """Give the cost of taking two words for one."""
     distance_s = abs(a.start + a.end - b.start - b.end) / 2 / SAMPLE_RATE

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis
+import math
+
+from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
+from streamer.agreement import behind, uncovered
 from streamer.buffer import AudioBuffer
 from streamer.edge import best_edge, first_edge, quietest
 from streamer.events import Final, Partial
 from streamer.judgement import LEFT_OVER, Heard, judge
+from streamer.recall import MAX_RECALL, Context
 from streamer.settings import SessionSettings
-from streamer.transcript import PATIENCE, Transcript
+from streamer.transcript import PATIENCE, SURE, Transcript
 from streamer.word import fit, is_sentence_end, join
 
 CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
@@ -17,6 +21,9 @@ NEW = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a s
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
 CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
+SHORT = 9 * SAMPLE_RATE // 2  # a segment up to this may be read again with what was said before
+WORSE = 0.8  # of the first reading's probability: what the second one must have
+FASTEST = 7  # words a second; a second reading of more says again what was said before
 FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
 
 
@@ -29,11 +36,24 @@ class OpenSegment:
         self.transcript = Transcript(start, PATIENCE[settings.delay])
         self.window_start = start  # of its next window
         self.heard: Heard | None = None  # the newest marked window's
+        self.is_unsure = False  # that window ends in a pause, and is worth a second reading
+        self._reread: list[Word] | None = None  # in place of its unsettled words
         self._shown = ("", "")  # settled and volatile text, as it was told last
 
     @property
     def start(self) -> int:
         return self.transcript.start
+
+    @property
+    def context(self) -> int:
+        """Samples in front of the segment in its newest marked window."""
+        return max(0, self.start - self.heard.hypothesis.start) if self.heard is not None else 0
+
+    @property
+    def needed_from(self) -> int:
+        """Where the sound begins that this segment, or a later one's second reading, may need."""
+        is_recalled = self.end - self.start <= MAX_RECALL
+        return min(self.start, self.window_start) if is_recalled else self.window_start
 
     @property
     def end(self) -> int:
@@ -44,10 +64,34 @@ class OpenSegment:
         """Take the text of a marked window."""
         if self.heard is not None and self.heard.hypothesis.language != hypothesis.language:
             self.transcript.forget_disagreement()
-        self.heard = judge(hypothesis)
+        self.heard, self._reread = judge(hypothesis), None
         self.transcript.agree(
             self.heard.words, hypothesis.end, is_pause=is_pause, may_settle=may_settle
         )
+        words = self.transcript.newest
+        is_short = is_pause and hypothesis.end - self.start <= SHORT
+        self.is_unsure = is_short and bool(words) and _probability(words) < SURE
+
+    def hear_again(self, hypothesis: Hypothesis, context: Context) -> None:
+        """Take a second reading of the segment up to the newest marked window's end.
+
+        It counts only if the segment ends there.
+
+        Args:
+            hypothesis: of the segment behind its context.
+            context: what was said before.
+        """
+        heard, again = self.heard, judge(hypothesis)
+        assert heard is not None and heard.hypothesis.end == hypothesis.end, hypothesis.end
+        known = [*context.words, *self.transcript.settled]
+        words = behind(self.start, uncovered(known, again.words))
+        is_fluent = len(words) * SAMPLE_RATE <= FASTEST * (hypothesis.end - self.start)
+        is_same_language = heard.hypothesis.language == hypothesis.language
+        before = self.transcript.newest
+        if not (before and words) or again.has_loop or not is_fluent or not is_same_language:
+            return
+        if _probability(words) >= WORSE * _probability(before):
+            self._reread = words
 
     def preview(self, hypothesis: Hypothesis) -> None:
         """Take the text of a window that only refreshes what is shown."""
@@ -68,7 +112,7 @@ class OpenSegment:
         """
         heard = self.heard
         assert heard is not None
-        self.transcript.complete()
+        self.transcript.complete(self._reread)
         if heard.has_loop or not heard.words:
             return False
         anchors = self.transcript.anchors
@@ -95,7 +139,8 @@ class OpenSegment:
         """
         self.window_start, num_left_out = before._find_context(self.start, buffer, context)
         anchors = before.transcript.anchors[num_left_out:]
-        self.transcript = Transcript(self.start, self.transcript.patience, anchors)
+        floor = min(before.end, self.start)
+        self.transcript = Transcript(self.start, self.transcript.patience, anchors, floor)
 
     def _find_context(self, start: int, buffer: AudioBuffer, context: int) -> tuple[int, int]:
         """Find where a window for speech that starts at `start` may begin in this segment's last.
@@ -215,3 +260,8 @@ class OpenSegment:
             reason=None if words else (heard.reason if heard else None) or "no_speech",
             lag=lag,
         )
+
+
+def _probability(words: list[Word]) -> float:
+    """Give the geometric mean of the words' probabilities."""
+    return math.exp(sum(math.log(max(word.probability, 1e-3)) for word in words) / len(words))

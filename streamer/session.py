@@ -8,14 +8,14 @@ checkpoints are skipped, so overload means fewer and larger updates.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
 from streamer.buffer import AudioBuffer
-from streamer.events import Event, SpeechEnded, SpeechStarted
+from streamer.events import Event
 from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment
 from streamer.pace import Pace
+from streamer.recall import Context, Recall
 from streamer.segment import (
     Checkpoint,
     Closed,
@@ -28,10 +28,11 @@ from streamer.segment import (
 )
 from streamer.settings import SessionSettings
 from streamer.speech import FRAME, SpeechDetector
-from streamer.vote import GUESS, LanguageVote
+from streamer.teller import Teller
 
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
 REFRESH_TURNS = 1.5  # ... nor less than this many of the turns that windows take under load
+MORE = 2  # times the context of the first reading, which a second one must have
 URGENT_S = 0.1  # a text that may be final overtakes what is in flight when it is overdue by more
 LOOKBACK = 10 * FRAME  # kept while nobody speaks, besides the pre-roll: until an onset is noticed
 
@@ -42,19 +43,18 @@ class Session:
     def __init__(self, settings: SessionSettings, channel: int = 0) -> None:
         self._settings = settings
         self._next_settings = settings  # from the next segment on
-        self._channel = channel
         self._buffer = AudioBuffer()
         self._detector = SpeechDetector(settings.vad_threshold)
         self._segmenter = Segmenter(settings)
         self._marks: deque[Mark] = deque()  # not worked off yet; bounded by who feeds the sound
-        self._events: list[Event] = []
-        self._num_closed = 0  # segments
+        self._teller = Teller(channel)
         self._segment: OpenSegment | None = None  # the open one
         self._last: OpenSegment | None = None  # closed a moment ago: context for the next
         self._context_floor = -1  # sound and words up to here are no context
         self._decoded_end = 0  # of the newest window decoded
-        self._in_flight: Mark | Window | None = None  # what is being decoded: a mark or a refresh
-        self._vote = LanguageVote()
+        # what is being decoded: a mark, a refresh, or with which context a second reading is
+        self._in_flight: Mark | Window | Context | None = None
+        self._recall = Recall()
         self._is_ended = False
         self._pace = Pace()
 
@@ -85,13 +85,13 @@ class Session:
     @property
     def num_segments(self) -> int:
         """Segments closed so far."""
-        return self._num_closed
+        return self._teller.num_closed
 
     @property
     def num_begun(self) -> int:
         """Segments begun so far, those included whose beginning waits to be worked off."""
         num_waiting = sum(isinstance(mark, Opened) for mark in self._marks)
-        return self._num_closed + (self._segment is not None) + num_waiting
+        return self._teller.num_closed + (self._segment is not None) + num_waiting
 
     @property
     def stream_options(self) -> StreamOptions:
@@ -100,10 +100,7 @@ class Session:
         While the language is None, every window wants a stream of its own: a language detected in
         half a second of sound must not stick.
         """
-        options = self._settings.stream_options
-        if options.language is None:
-            return dataclasses.replace(options, language=self._vote.language)
-        return options
+        return self._teller.complete(self._settings.stream_options)
 
     @property
     def wake_at(self) -> float | None:
@@ -114,8 +111,7 @@ class Session:
 
     def take_events(self) -> list[Event]:
         """Return the events since the last call, in order."""
-        events, self._events = self._events, []
-        return events
+        return self._teller.take_events()
 
     # --- sound and control -----------------------------------------------------------------------
 
@@ -146,6 +142,7 @@ class Session:
         """Close the open segment, and keep the sound so far out of the next one."""
         self.finalize()
         self._context_floor = self._buffer.end
+        self._recall.forget()
         self._segmenter.forget(self._buffer.end)
 
     def end(self) -> None:
@@ -176,6 +173,8 @@ class Session:
             return None
         self._skip_checkpoints(self._segment, now)
         self._advance()
+        if (again := self._read_again(now)) is not None:
+            return again
         if self._segment is None or not self._marks:
             return self._refresh(now)
         mark = self._marks[0]
@@ -237,20 +236,27 @@ class Session:
         match mark:
             case Window():
                 segment.preview(hypothesis)
-                self._show(segment, hypothesis)
+                self._teller.show(segment, hypothesis, self._buffer.end - hypothesis.end)
+            case Context():
+                segment.hear_again(hypothesis, mark)
             case Checkpoint(end, is_pause):
                 self._marks.popleft()
                 may_settle = self._settings.partials
-                self._hear(segment, hypothesis, is_pause=is_pause, may_settle=may_settle)
+                segment.hear(hypothesis, is_pause=is_pause, may_settle=may_settle)
+                self._teller.count_language(segment)
                 segment.slide(end, self._buffer, 0 if self._pace.is_rushed else CONTEXT)
                 if (rest := segment.cut(end, self._buffer)) is not None:
                     self._finish(segment, rest.start, is_endpoint=False)
+                    self._recall.forget()
                     self._started(rest)
                     self._segment = segment = rest
-                self._buffer.drop_before(segment.window_start)
-                self._show(segment, hypothesis)
+                segment.is_unsure = segment.is_unsure and not self._pace.is_rushed
+                self._buffer.drop_before(segment.needed_from)
+                self._teller.show(segment, hypothesis, self._buffer.end - hypothesis.end)
             case _:
-                self._hear(segment, hypothesis, is_pause=True, may_settle=False)
+                segment.hear(hypothesis, is_pause=True, may_settle=False)
+                self._teller.count_language(segment)
+                segment.is_unsure = False  # the client waits for this text
         self._advance()
 
     # --- the chain of marks ----------------------------------------------------------------------
@@ -274,23 +280,40 @@ class Session:
                     self._decoded_end = max(self._decoded_end, start)
                 case Rested(end):
                     assert segment is not None
-                    if not segment.has_heard(end) or segment.go_on_behind(end):
+                    if self._must_decode(segment, end):
                         return
                 case Closed(end, speech_end):
                     assert segment is not None
-                    if not segment.has_heard(end) or segment.go_on_behind(end):
+                    if self._must_decode(segment, end):
                         return
                     lag = self._buffer.end - end
-                    self._events.append(SpeechEnded(self._channel, segment.number, speech_end, lag))
+                    self._teller.end(segment, speech_end, lag)
                     self._finish(segment, end, is_endpoint=True)
+                    if end > self._context_floor:
+                        words = segment.transcript.settled
+                        self._recall.add(segment.start, end, self._buffer, words)
                     self._last, self._segment = segment, None
             self._marks.popleft()
         if self._segment is None and not self._marks:
             self._drop_old_sound()
 
+    def _must_decode(self, segment: OpenSegment, end: int) -> bool:
+        """Tell whether there is something to decode before the segment may end here."""
+        if not segment.has_heard(end):
+            return True
+        return self._recalled(segment) is not None or segment.go_on_behind(end)
+
+    def _recalled(self, segment: OpenSegment) -> Context | None:
+        """Return what was said before, if the newest marked window is to be read again with it."""
+        context = self._recall.before(segment.start) if segment.is_unsure else None
+        if context is None or len(context.sound) < MORE * segment.context:
+            return None
+        return context
+
     def _drop_old_sound(self) -> None:
         """Drop what the next segment will not need, while none is open."""
         keep = self._buffer.end - self._segmenter.settings.pre_roll - LOOKBACK
+        self._recall.forget_if_old(keep)
         if self._last is not None and keep - self._last.end > CONTEXT_GAP:
             self._last = None
         if self._last is not None:
@@ -301,7 +324,10 @@ class Session:
         before = self._settings
         self._settings = self._next_settings
         self._decoded_end = max(self._decoded_end, start)
-        segment = OpenSegment(self._num_closed, start, self._settings)
+        self._recall.forget_if_old(start)
+        if before.stream_options != self._settings.stream_options:
+            self._recall.forget()
+        segment = OpenSegment(self._teller.num_closed, start, self._settings)
         is_context = self._last is not None and self._last.end > self._context_floor
         if is_context and before.stream_options == self._settings.stream_options:
             assert self._last is not None
@@ -309,24 +335,21 @@ class Session:
         return segment
 
     def _started(self, segment: OpenSegment) -> None:
-        lag = self._buffer.end - segment.start
-        self._events.append(SpeechStarted(self._channel, segment.number, segment.start, lag))
+        self._teller.start(segment, self._buffer.end - segment.start)
 
     def _finish(self, segment: OpenSegment, end: int, *, is_endpoint: bool) -> None:
-        language = self._language_of(segment.heard.hypothesis if segment.heard else None)
-        lag = self._buffer.end - end
-        final = segment.final(end, self._channel, language, lag, is_endpoint=is_endpoint)
-        self._events.append(final)
-        self._num_closed += 1
+        self._teller.finish(segment, end, self._buffer.end - end, is_endpoint=is_endpoint)
 
     # --- windows ---------------------------------------------------------------------------------
 
     def _window(self, segment: OpenSegment, end: int, *, is_final: bool) -> Window:
-        start = segment.window_start
-        assert 0 < end - start <= MAX_WINDOW, (start, end)
+        return self._window_of(self._buffer.read(segment.window_start, end), end, is_final)
+
+    def _window_of(self, audio: Samples, end: int, is_final: bool) -> Window:
+        assert 0 < len(audio) <= MAX_WINDOW, (len(audio), end)
         return Window(
-            start=start,
-            audio=self._buffer.read(start, end),
+            start=end - len(audio),
+            audio=audio,
             prompt=self._settings.prompt,
             is_final=is_final,
             word_times=True,  # text settles, slides and joins by the times of words
@@ -346,6 +369,23 @@ class Session:
         self._in_flight = window
         return window
 
+    def _read_again(self, now: float) -> Window | None:
+        """Read a short turn once more, with what was said before, while the silence runs."""
+        segment = self._segment
+        context = self._recalled(segment) if segment is not None else None
+        if segment is None or context is None:
+            return None
+        mark = self._marks[0] if self._marks else None
+        if isinstance(mark, Checkpoint) or (mark is None and self._segmenter.is_speaking):
+            return None  # the segment does not end here
+        if isinstance(mark, Rested | Closed) and not segment.has_heard(mark.end):
+            return None
+        segment.is_unsure = False
+        end = segment.end
+        self._pace.ask(now)
+        self._in_flight = context
+        return self._window_of(context.join(self._buffer, end), end, is_final=True)
+
     def _skip_checkpoints(self, segment: OpenSegment, now: float) -> None:
         """Drop checkpoints that are too late to be of use, or were not asked for."""
         while self._marks and isinstance(mark := self._marks[0], Checkpoint):
@@ -356,30 +396,3 @@ class Session:
             if segment.must_slide(mark.end) or not (is_late or is_unasked):
                 return
             self._marks.popleft()
-
-    # --- text ------------------------------------------------------------------------------------
-
-    def _show(self, segment: OpenSegment, hypothesis: Hypothesis) -> None:
-        """Tell what is shown now, if that is anything new."""
-        is_detected = self.stream_options.language is None
-        if not self._settings.partials:
-            return
-        if is_detected and hypothesis.language_probability < GUESS:
-            return
-        language, lag = self._language_of(hypothesis), self._buffer.end - hypothesis.end
-        partial = segment.partial(hypothesis, self._channel, language, lag)
-        if partial is not None:
-            self._events.append(partial)
-
-    def _language_of(self, hypothesis: Hypothesis | None) -> str:
-        known = self._settings.language or self._vote.language
-        return known or (hypothesis.language if hypothesis else "")
-
-    def _hear(
-        self, segment: OpenSegment, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool
-    ) -> None:
-        """Take the text of a marked window."""
-        segment.hear(hypothesis, is_pause=is_pause, may_settle=may_settle)
-        if self._settings.language is None and segment.heard is not None and segment.heard.words:
-            length = hypothesis.end - hypothesis.start
-            self._vote.count(hypothesis.language, hypothesis.language_probability, length)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.api import Word
-from streamer.agreement import num_agreed, uncovered
+from streamer.agreement import behind, num_agreed, uncovered
 from streamer.settings import Delay
 
 
@@ -44,19 +44,23 @@ PATIENCE = {
 class Transcript:
     """Collects the words of one segment."""
 
-    def __init__(self, start: int, patience: Patience, context: Sequence[Word] = ()) -> None:
+    def __init__(
+        self, start: int, patience: Patience, context: Sequence[Word] = (), floor: int = 0
+    ) -> None:
         """Open a segment.
 
         Args:
             start: of the segment, in samples from the start of the stream.
             patience: when words settle.
             context: words of the segment before that are inside the first window.
+            floor: end of the segment before; what lies before it is not read anew.
         """
         self.start = start
         self.patience = patience
         self.settled: list[Word] = []
         self.volatile: list[Word] = []
         self._context = list(context)
+        self._floor = floor
         self._num_slid = 0  # settled words that lie before the window
         self._tails: list[list[Word]] = []  # unsettled words of the last hypotheses, oldest first
         self._before: list[Word] = []  # the volatile words before the newest ones
@@ -71,7 +75,7 @@ class Transcript:
     def preview(self, words: Sequence[Word], end: int) -> None:
         """Show a hypothesis that does not count for settling."""
         self._before, self._edge = self.volatile, end
-        self.volatile = uncovered(self.anchors, words)
+        self.volatile = self._new(words)
         self._choose_steady()
 
     def agree(self, words: Sequence[Word], end: int, *, is_pause: bool, may_settle: bool) -> None:
@@ -83,7 +87,7 @@ class Transcript:
             is_pause: silence follows the last word, so no word is cut by the window's end.
             may_settle: False only keeps the words for `complete`.
         """
-        tail = uncovered(self.anchors, words)
+        tail = self._new(words)
         count = 0
         if may_settle:
             count = self._num_trusted(tail, end)
@@ -95,6 +99,10 @@ class Transcript:
         self.volatile = tail
         self._settle(count)
         self._choose_steady()
+
+    def _new(self, words: Sequence[Word]) -> list[Word]:
+        """Leave out the words of a hypothesis that are settled or the segment before's."""
+        return behind(self._floor, uncovered(self.anchors, words))
 
     def _choose_steady(self) -> None:
         """Choose what to show: words at the end often change at once.
@@ -127,9 +135,18 @@ class Transcript:
         """Settle the volatile words that end by `end`, agreed or not."""
         self._settle(sum(word.end <= end for word in self.volatile))
 
-    def complete(self) -> None:
-        """Settle all that the newest marked window has: it was the last one before a silence."""
-        self.volatile = self._tails[-1] if self._tails else []
+    @property
+    def newest(self) -> list[Word]:
+        """The unsettled words of the newest marked window."""
+        return self._tails[-1] if self._tails else []
+
+    def complete(self, reread: list[Word] | None = None) -> None:
+        """Settle all that the newest marked window has: it was the last one before a silence.
+
+        Args:
+            reread: what a second reading has in place of its unsettled words.
+        """
+        self.volatile = self.newest if reread is None else reread
         self._settle(len(self.volatile))
         self._tails, self.steady = [], []
 
@@ -146,7 +163,7 @@ class Transcript:
 
     def cut(self, start: int) -> Transcript:
         """Keep what is settled; return the segment that goes on with the rest."""
-        rest = Transcript(start, self.patience, self.anchors)
+        rest = Transcript(start, self.patience, self.anchors, self._floor)
         rest.volatile, rest._tails, rest.steady = self.volatile, self._tails, self.steady
         self.volatile, self._tails, self.steady = [], [], []
         return rest

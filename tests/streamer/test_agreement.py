@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Word
-from streamer.agreement import num_agreed, num_covered, uncovered
+from streamer.agreement import behind, num_agreed, num_covered, uncovered
 
 
 def said(text: str, start_s: float = 0.0, word_s: float = 0.4) -> list[Word]:
@@ -98,3 +98,10 @@ def test_a_prefix_is_always_covered(texts: list[str], data: st.DataObject) -> No
     words = said(" ".join(texts))
     count = data.draw(st.integers(0, len(words)))
     assert num_covered(words[:count], words) == count
+
+
+def test_the_first_words_that_end_before_a_position_are_left_out() -> None:
+    words = said("one two three")
+    assert behind(words[0].end, words) == words[1:]
+    assert behind(words[0].end - 1, words) == words
+    assert behind(words[2].end, words) == []

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+import pytest
 from test_agreement import said
 
 from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
 from streamer.buffer import AudioBuffer
 from streamer.judgement import LEFT_OVER
-from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment
+from streamer.open_segment import CONTEXT, CONTEXT_GAP, FASTEST, SHORT, OpenSegment
+from streamer.recall import Context
 from streamer.settings import Endpointing, SessionSettings
 
 
@@ -124,3 +128,99 @@ def test_what_was_shown_is_not_shown_again() -> None:
     assert (partial.channel, partial.language, partial.lag) == (1, "en", 5)
     assert (partial.start, partial.end) == (segment.start, hypothesis.end)
     assert segment.partial(hypothesis, channel=1, language="en", lag=9) is None
+
+
+def said_unsurely(text: str, start: int = 0, probability: float = 0.5) -> list[Word]:
+    words = said(text, start / SAMPLE_RATE)
+    return [dataclasses.replace(word, probability=probability) for word in words]
+
+
+def unsure(text: str = "you two fight", start: int = 10 * SAMPLE_RATE) -> OpenSegment:
+    """A short segment, heard once, up to 0.3 s into a pause."""
+    segment = OpenSegment(1, start, SessionSettings())
+    words = said_unsurely(text, start)
+    found = hypothesis(words, words[-1].end + 4_800, start)
+    segment.hear(found, is_pause=True, may_settle=True)
+    return segment
+
+
+def context_of(text: str, start: int) -> Context:
+    """Words right in front of a later turn."""
+    words = said(text)
+    shift = start - words[-1].end
+    words = [dataclasses.replace(w, start=w.start + shift, end=w.end + shift) for w in words]
+    return Context(start, np.zeros(start - words[0].start, np.float32), words)
+
+
+def read_again(segment: OpenSegment, words: list[Word], **changes: object) -> str:
+    """Give what the segment settles after such a second reading behind "all right"."""
+    context = context_of("all right", segment.start)
+    found = hypothesis([*context.words, *words], segment.end, segment.start - len(context.sound))
+    segment.hear_again(dataclasses.replace(found, **changes), context)  # type: ignore[arg-type]
+    segment.go_on_behind(segment.end)
+    return "".join(word.text for word in segment.transcript.settled)
+
+
+def test_a_second_reading_with_what_was_said_before_wins() -> None:
+    segment = unsure()
+    assert segment.is_unsure
+    assert read_again(segment, said_unsurely("you too bye", segment.start)) == " you too bye"
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        (said_unsurely("far less likely", 10 * SAMPLE_RATE, probability=0.3), {}),
+        (said_unsurely("doubted", 10 * SAMPLE_RATE), {"avg_logprob": -2.0}),
+        (said_unsurely("ach ja", 10 * SAMPLE_RATE), {"language": "de"}),
+        ([], {}),
+    ],
+)
+def test_the_first_reading_stays(words: list[Word], changes: dict[str, object]) -> None:
+    assert read_again(unsure(), words, **changes) == " you two fight"
+
+
+def test_a_second_reading_faster_than_anyone_speaks_is_not_taken() -> None:
+    segment = unsure()
+    count = FASTEST * (segment.end - segment.start) // SAMPLE_RATE + 1
+    length = (segment.end - segment.start) // count
+    start = segment.start
+    words = [
+        Word(f" w{i}", start + i * length, start + (i + 1) * length, 0.9) for i in range(count)
+    ]
+    assert read_again(segment, words) == " you two fight"
+
+
+def test_what_was_said_before_is_not_said_again() -> None:
+    """Even if it is read otherwise this time."""
+    segment = unsure()
+    context = context_of("can you learn", segment.start)
+    again = context_of("can you for a second", segment.start).words
+    found = hypothesis([*again, *said_unsurely("okay bye", segment.start)], segment.end)
+    segment.hear_again(found, context)
+    segment.go_on_behind(segment.end)
+    assert [word.text for word in segment.transcript.settled] == [" okay", " bye"]
+
+
+def test_a_second_reading_counts_only_if_nothing_more_is_said() -> None:
+    segment = unsure()
+    context = context_of("all right", segment.start)
+    found = hypothesis(said_unsurely("you too bye", segment.start), segment.end)
+    segment.hear_again(found, context)
+    more = said_unsurely("you two fight often", segment.start)
+    segment.hear(hypothesis(more, segment.end + SAMPLE_RATE), is_pause=True, may_settle=False)
+    segment.go_on_behind(segment.end)
+    assert [word.text for word in segment.transcript.settled] == [w.text for w in more]
+
+
+def test_only_short_and_unlikely_words_before_a_pause_are_worth_a_second_reading() -> None:
+    segment = OpenSegment(0, 0, SessionSettings())
+    words = said_unsurely("one two")
+    segment.hear(hypothesis(words, SAMPLE_RATE), is_pause=False, may_settle=True)
+    assert not segment.is_unsure
+    segment.hear(hypothesis(words, SHORT), is_pause=True, may_settle=False)
+    assert segment.is_unsure
+    segment.hear(hypothesis(words, SHORT + 1), is_pause=True, may_settle=False)
+    assert not segment.is_unsure
+    segment.hear(hypothesis(said("one two"), SHORT), is_pause=True, may_settle=False)
+    assert not segment.is_unsure

@@ -169,3 +169,21 @@ def test_most_of_what_is_shown_is_not_taken_away_at_once() -> None:
     agree(transcript, "a hat sat", is_pause=True)
     transcript.complete()
     assert (settled(transcript), transcript.steady) == ("a hat sat", [])
+
+
+def test_what_the_segment_before_said_is_not_said_again_in_other_words() -> None:
+    context, words = said("can you learn"), said("can you for a second okay")
+    transcript = Transcript(5 * SECOND, PLAIN, context, floor=words[4].end)
+    transcript.agree(words, 3 * SECOND, is_pause=True, may_settle=False)
+    assert join(transcript.newest) == "okay"
+    transcript.preview(words, 3 * SECOND)
+    assert join(transcript.volatile) == "okay"
+
+
+def test_a_second_reading_takes_the_place_of_what_is_not_settled() -> None:
+    transcript = Transcript(0, PLAIN)
+    agree(transcript, "you two fight")
+    agree(transcript, "you two bite")
+    transcript.complete(said("too bye"))
+    assert settled(transcript) == "you two too bye"
+    assert transcript.volatile == [] == transcript.newest
