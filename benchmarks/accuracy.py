@@ -30,7 +30,7 @@ from streamer import offline
 from streamer.events import Final, Partial
 from streamer.settings import Delay, SessionSettings
 
-LIMIT_S = 600.0  # of one recording; one is an hour of silence
+LIMIT_S = 900.0  # of one recording; one is an hour of silence, no other is as long
 PACKET = 10 * SAMPLE_RATE  # leaves out the refreshes, which never change a Final
 
 
