@@ -14,6 +14,7 @@ from streamer.word import key, words_of
 NO_SPEECH = 0.6  # whisper/transcribe.py
 LOW_LOGPROB = -1.0  # whisper/transcribe.py
 VERY_LOW_LOGPROB = -1.5  # where nothing else speaks against the text
+FEW_TOKENS = 10  # with timestamps: a phrase of up to five words, as the model likes to invent
 HIGH_COMPRESSION = 2.4  # whisper/transcribe.py
 MAX_REPEATS = 4  # of a phrase in a row, in a text that compresses too well
 MAX_PERIOD = 8  # words of such a phrase
@@ -46,13 +47,16 @@ def judge(hypothesis: Hypothesis) -> Heard:
 def doubt(hypothesis: Hypothesis) -> str | None:
     """Name the reason to withhold this text, or return None to show it.
 
-    The less likely it is that anyone speaks, the likelier the text has to be: between certain
+    The less likely it is that anyone speaks, the likelier a short text has to be: between certain
     speech and NO_SPEECH, the bound rises from VERY_LOW_LOGPROB to LOW_LOGPROB in a straight line.
+    A long one was said, however badly it was heard.
     """
     silence = hypothesis.no_speech_probability / NO_SPEECH
     if silence > 1.0 and hypothesis.avg_logprob < LOW_LOGPROB:
         return "no_speech"
-    bound = VERY_LOW_LOGPROB + min(1.0, silence) * (LOW_LOGPROB - VERY_LOW_LOGPROB)
+    bound = VERY_LOW_LOGPROB
+    if len(hypothesis.tokens) <= FEW_TOKENS:
+        bound += min(1.0, silence) * (LOW_LOGPROB - VERY_LOW_LOGPROB)
     return "low_probability" if hypothesis.avg_logprob < bound else None
 
 

@@ -23,6 +23,7 @@ GOOD = Hypothesis(0, 16_000, (), "en", 1.0, avg_logprob=-0.3, no_speech_probabil
         ({"avg_logprob": -1.6}, "low_probability"),
         ({"no_speech_probability": 0.5, "avg_logprob": -1.2}, "low_probability"),
         ({"no_speech_probability": 0.5, "avg_logprob": -1.0}, None),
+        ({"no_speech_probability": 0.5, "avg_logprob": -1.2, "tokens": tuple(range(11))}, None),
     ],
 )
 def test_signals_count_together(changes: dict[str, float], reason: str | None) -> None:
