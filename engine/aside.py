@@ -76,7 +76,8 @@ class EncoderThreads:
         ]
         # held while K/V goes into pages: whoever frees a sequence's pages holds it, too
         self.writing = threading.Lock()
-        self.is_alone = True  # set by the loop: nothing is decoded
+        self._is_alone = True  # nothing is decoded
+        self._is_urgent = False  # a final that somebody awaits is
 
     @property
     def room(self) -> Room:
@@ -105,6 +106,13 @@ class EncoderThreads:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
+
+    def note_decoding(self, is_decoding: bool, is_final: bool) -> None:
+        """Take what the decoder does now: something, and a final that somebody awaits."""
+        with self._changed:
+            if self._is_urgent and not is_final:
+                self._changed.notify_all()  # those who made way go on
+            self._is_alone, self._is_urgent = not is_decoding, is_final
 
     def put(self, work: Encode, audio: Rows[Samples], *, is_background: bool) -> None:
         """Take windows in, for which there is room."""
@@ -160,10 +168,13 @@ class EncoderThreads:
 
         Unless that has waited long.
         """
-        untaken = [job for job in self._awaited if not job.is_taken]
+        # beside a final that is decoded, partials leave it a core of its own
+        taken = [job for job in (*self._awaited, self._background) if job and job.is_taken]
+        is_full = self._is_urgent and len(taken) + DECODER_THREADS >= self._num_threads > 1
+        untaken = [j for j in self._awaited if not j.is_taken and (j.has_final or not is_full)]
         awaited = min(untaken, key=lambda job: not job.has_final, default=None)
         background = self._background
-        if background is None or background.is_taken:
+        if background is None or background.is_taken or is_full:
             return awaited
         if awaited is not None and self._num_passed < MAX_PASSED:
             return awaited
@@ -174,7 +185,7 @@ class EncoderThreads:
         """Give how many threads a piece may have that starts now."""
         num_encodes = sum(job.is_taken for job in self._awaited)
         num_encodes += self._background is not None and self._background.is_taken
-        taken = 0 if self.is_alone else DECODER_THREADS
+        taken = 0 if self._is_alone else DECODER_THREADS
         return max(1, (self._num_threads - taken) // num_encodes)
 
     def _go_on(self, job: Job, num_threads: int) -> bool:

@@ -162,7 +162,7 @@ class Loop:
             if job.error is not None:
                 self._fail(job.work, job.error)
             self._scheduler.end_encoding(job.work)
-        aside.is_alone = not self._scheduler.is_decoding
+        aside.note_decoding(self._scheduler.is_decoding, self._scheduler.is_decoding_final)
         work = self._scheduler.next(aside.room)
         if isinstance(work, Encode):
             is_background = self._scheduler.begin_encoding(work)

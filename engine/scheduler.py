@@ -101,6 +101,11 @@ class Scheduler:
         """There is a step to run."""
         return any(sequence.phase is Phase.RUNNING for sequence in self._running)
 
+    @property
+    def is_decoding_final(self) -> bool:
+        """There is a step to run for a final that somebody awaits."""
+        return any(s.phase is Phase.RUNNING and _is_urgent(s) for s in self._running)
+
     def add(self, sequence: Sequence) -> Sequence | None:
         """Let a window wait for its turn.
 

@@ -29,7 +29,7 @@ from engine.language import StreamLanguage
 from engine.loop import Loop
 from engine.pages import PagePool
 from engine.request import Outcome, Request, StreamState
-from engine.scheduler import Scheduler
+from engine.scheduler import Encode, Scheduler
 from engine.sequence import Sequence
 
 NUM_PIECES = 6  # of an encode aside
@@ -278,6 +278,31 @@ def test_a_final_is_encoded_before_partials_that_are_half_done() -> None:
     assert set(setup.outcomes) == {9}
     setup.run(3 * NUM_PIECES)
     assert len(setup.outcomes) == 6 and setup.is_empty
+
+
+def test_partials_leave_a_final_that_decodes_a_core_of_its_own() -> None:
+    setup = Setup(is_aside=True, num_threads=2)
+    assert setup.aside is not None
+    aside, audio = setup.aside, [np.zeros(16_000, np.float32)]
+
+    def put(id: int, is_final: bool) -> Sequence:
+        sequence = setup.request(id, is_final=is_final).sequence
+        aside.put(Encode((sequence,)), audio, is_background=False)
+        return sequence
+
+    put(1, is_final=False)
+    put(2, is_final=False)
+    aside.note_decoding(is_decoding=True, is_final=True)
+    first = aside._choose()
+    assert first is not None
+    first.is_taken = True
+    assert aside._choose() is None
+    urgent = put(3, is_final=True)
+    chosen = aside._choose()
+    assert chosen is not None and chosen.work.sequences == (urgent,)
+    chosen.is_taken = True
+    aside.note_decoding(is_decoding=True, is_final=False)
+    assert aside._choose() is not None
 
 
 def test_a_window_in_the_background_gets_on_however_much_is_said() -> None:
