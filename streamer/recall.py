@@ -71,12 +71,13 @@ class Recall:
         if self._turns and now - self._turns[-1].end > MAX_AGE:
             self.forget()
 
-    def before(self, start: int) -> Context | None:
-        """Put what is kept in front of a turn that starts here; None where nothing is."""
-        if not self._turns:
+    def before(self, start: int, least: int = 1) -> Context | None:
+        """Put what is kept in front of a turn that starts here; None where less than `least` is."""
+        length = sum(len(turn.sound) for turn in self._turns)
+        if length < least:
             return None
         words: list[Word] = []
-        position = start - sum(len(turn.sound) for turn in self._turns)
+        position = start - length
         for turn in self._turns:
             shift = position - turn.start
             words += [

@@ -34,6 +34,7 @@ REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
 REFRESH_TURNS = 1.5  # ... nor less than this many of the turns that windows take under load
 MORE = 2  # times the context of the first reading, which a second one must have
 URGENT_S = 0.1  # a text that may be final overtakes what is in flight when it is overdue by more
+AGAIN_S = 0.8  # a second reading that is overdue by more is given up: the first one stands
 LOOKBACK = 10 * FRAME  # kept while nobody speaks, besides the pre-roll: until an onset is noticed
 
 
@@ -192,7 +193,7 @@ class Session:
         """When `overtake` would give up the window in flight; None: as things are, never.
 
         Under load a window waits for its turn. Who stopped to speak must not wait for two turns:
-        a refresh, or a checkpoint that is late, makes way for a text that may be final.
+        a refresh, a late checkpoint, a second reading that is long under way make way for a final.
         """
         waiting = next((mark for mark in self._marks if may_be_last(mark)), None)
         if waiting is None or self._segment is None:
@@ -202,6 +203,8 @@ class Session:
         flying = self._in_flight
         if isinstance(flying, Window):
             return urgent_at
+        if isinstance(flying, Context) and self._pace.is_live:
+            return self._pace.due_at(waiting.end) + AGAIN_S
         if isinstance(flying, Checkpoint) and self._may_skip(flying):
             return max(urgent_at, self._pace.late_at(flying.end))
         return None
@@ -305,10 +308,9 @@ class Session:
 
     def _recalled(self, segment: OpenSegment) -> Context | None:
         """Return what was said before, if the newest marked window is to be read again with it."""
-        context = self._recall.before(segment.start) if segment.is_unsure else None
-        if context is None or len(context.sound) < MORE * segment.context:
+        if not segment.is_unsure:
             return None
-        return context
+        return self._recall.before(segment.start, max(1, MORE * segment.context))
 
     def _drop_old_sound(self) -> None:
         """Drop what the next segment will not need, while none is open."""

@@ -510,6 +510,27 @@ def test_where_windows_take_long_nothing_is_read_again() -> None:
     assert "x" in player.finals[-1].text
 
 
+def test_a_text_that_could_go_out_does_not_wait_long_for_a_second_reading() -> None:
+    session, recogniser = Session(SessionSettings()), ContextReader(CALL.words)
+    flying, at = None, None
+    for position in range(0, len(CALL.samples), 1600):
+        now = (position + 1600) / SAMPLE_RATE
+        session.receive_audio(CALL.samples[position : position + 1600], now)
+        while flying is None and (flying := session.next_window(now)) is not None:
+            is_second = flying.is_final and flying.end - flying.start > 3 * SAMPLE_RATE
+            if not (is_second and flying.end > 8 * SAMPLE_RATE):  # that one never comes back
+                session.receive_hypothesis(recogniser.decode(flying), now)
+                flying = None
+        if (at := session.overtake_at) is not None:
+            break
+    assert flying is not None and at is not None
+    assert at - CALL.words[-1].end / SAMPLE_RATE < 1.3
+    assert not session.overtake(at - 0.01) and session.overtake(at)
+    assert session.next_window(at) is None
+    finals = [event for event in session.take_events() if isinstance(event, Final)]
+    assert finals[-1].text == "W6x w7x w8.x"  # as it was read first
+
+
 def test_what_is_to_be_forgotten_is_not_recalled() -> None:
     player = Player(ContextReader(CALL.words), SessionSettings())
     middle = CALL.words[5].end + SAMPLE_RATE // 5  # its text is not final yet
