@@ -15,12 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Rows
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from engine.api import Samples
-from engine.scheduler import Encode, Room
+from engine.scheduler import Encode, Room, Step
 from engine.sequence import Phase, Sequence
 
 # Encodes windows, and yields before each piece how many are left, this one included. The last one
@@ -107,12 +108,13 @@ class EncoderThreads:
             if thread.is_alive():
                 thread.join()
 
-    def note_decoding(self, is_decoding: bool, is_final: bool) -> None:
-        """Take what the decoder does now: something, and a final that somebody awaits."""
+    def note_decoding(self, work: Step | None) -> None:
+        """Take what the decoder does now."""
         with self._changed:
-            if self._is_urgent and not is_final:
+            was_urgent, self._is_urgent = self._is_urgent, work is not None and work.is_urgent
+            self._is_alone = work is None
+            if was_urgent and not self._is_urgent:
                 self._changed.notify_all()  # those who made way go on
-            self._is_alone, self._is_urgent = not is_decoding, is_final
 
     def put(self, work: Encode, audio: Rows[Samples], *, is_background: bool) -> None:
         """Take windows in, for which there is room."""
@@ -138,8 +140,7 @@ class EncoderThreads:
             job = self._choose()
             if job is None:
                 return False
-            job.is_taken = True
-            num_threads = self._share()
+            num_threads = self._take(job)
         is_over = all(sequence.phase is Phase.DONE for sequence in job.work.sequences)
         if not is_over:
             start = time.perf_counter()
@@ -169,8 +170,7 @@ class EncoderThreads:
         Unless that has waited long.
         """
         # beside a final that is decoded, partials leave it a core of its own
-        taken = [job for job in (*self._awaited, self._background) if job and job.is_taken]
-        is_full = self._is_urgent and len(taken) + DECODER_THREADS >= self._num_threads > 1
+        is_full = self._is_urgent and self._num_taken + DECODER_THREADS >= self._num_threads > 1
         untaken = [j for j in self._awaited if not j.is_taken and (j.has_final or not is_full)]
         awaited = min(untaken, key=lambda job: not job.has_final, default=None)
         background = self._background
@@ -178,23 +178,25 @@ class EncoderThreads:
             return awaited
         if awaited is not None and self._num_passed < MAX_PASSED:
             return awaited
-        self._num_passed = 0
         return background
 
-    def _share(self) -> int:
-        """Give how many threads a piece may have that starts now."""
-        num_encodes = sum(job.is_taken for job in self._awaited)
-        num_encodes += self._background is not None and self._background.is_taken
-        taken = 0 if self._is_alone else DECODER_THREADS
-        return max(1, (self._num_threads - taken) // num_encodes)
+    def _take(self, job: Job) -> int:
+        """Let a thread be at a job; give how many threads its piece may have."""
+        job.is_taken = True
+        if job.is_background:
+            self._num_passed = 0
+        decoder = 0 if self._is_alone else DECODER_THREADS
+        return max(1, (self._num_threads - decoder) // self._num_taken)
+
+    @property
+    def _num_taken(self) -> int:
+        jobs = self._awaited if self._background is None else [*self._awaited, self._background]
+        return sum(job.is_taken for job in jobs)
 
     def _go_on(self, job: Job, num_threads: int) -> bool:
         """Encode a piece of a job; tell whether it was the last one."""
         torch.set_num_threads(num_threads)
-        if job.num_left == 1:
-            with self.writing:
-                job.num_left = next(job.pieces, 0)
-        else:
+        with self.writing if job.num_left == 1 else nullcontext():
             job.num_left = next(job.pieces, 0)
         return job.num_left == 0
 

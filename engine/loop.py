@@ -162,7 +162,6 @@ class Loop:
             if job.error is not None:
                 self._fail(job.work, job.error)
             self._scheduler.end_encoding(job.work)
-        aside.note_decoding(self._scheduler.is_decoding, self._scheduler.is_decoding_final)
         work = self._scheduler.next(aside.room)
         if isinstance(work, Encode):
             is_background = self._scheduler.begin_encoding(work)
@@ -170,6 +169,7 @@ class Loop:
             self._counters.num_encoded += len(work.sequences)
             aside.put(work, self._audio(work), is_background=is_background)
             return True
+        aside.note_decoding(work)
         if work is not None:
             # each time: a thread that has just begun to compute takes what another one set last
             torch.set_num_threads(DECODER_THREADS)

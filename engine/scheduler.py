@@ -32,6 +32,11 @@ class Step:
 
     sequences: tuple[Sequence, ...]
 
+    @property
+    def is_urgent(self) -> bool:
+        """A final that somebody awaits is among them."""
+        return any(map(_is_urgent, self.sequences))
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -95,16 +100,6 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         return len(self._running)
-
-    @property
-    def is_decoding(self) -> bool:
-        """There is a step to run."""
-        return any(sequence.phase is Phase.RUNNING for sequence in self._running)
-
-    @property
-    def is_decoding_final(self) -> bool:
-        """There is a step to run for a final that somebody awaits."""
-        return any(s.phase is Phase.RUNNING and _is_urgent(s) for s in self._running)
 
     def add(self, sequence: Sequence) -> Sequence | None:
         """Let a window wait for its turn.

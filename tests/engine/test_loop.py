@@ -22,14 +22,14 @@ from engine.api import (
     StreamOptions,
     Window,
 )
-from engine.aside import EncoderThreads
+from engine.aside import MAX_PASSED, EncoderThreads
 from engine.counters import Counters
 from engine.extent import Extent
 from engine.language import StreamLanguage
 from engine.loop import Loop
 from engine.pages import PagePool
 from engine.request import Outcome, Request, StreamState
-from engine.scheduler import Encode, Scheduler
+from engine.scheduler import Encode, Scheduler, Step
 from engine.sequence import Sequence
 
 NUM_PIECES = 6  # of an encode aside
@@ -291,18 +291,35 @@ def test_partials_leave_a_final_that_decodes_a_core_of_its_own() -> None:
         return sequence
 
     put(1, is_final=False)
-    put(2, is_final=False)
-    aside.note_decoding(is_decoding=True, is_final=True)
+    partial = put(2, is_final=False)
+    aside.note_decoding(Step((setup.request(9, is_final=True).sequence, partial)))
     first = aside._choose()
     assert first is not None
-    first.is_taken = True
+    assert aside._take(first) == 1
     assert aside._choose() is None
     urgent = put(3, is_final=True)
     chosen = aside._choose()
     assert chosen is not None and chosen.work.sequences == (urgent,)
-    chosen.is_taken = True
-    aside.note_decoding(is_decoding=True, is_final=False)
+    aside._take(chosen)
+    aside.note_decoding(Step((partial,)))
     assert aside._choose() is not None
+
+
+def test_asking_what_is_next_costs_the_background_no_turn() -> None:
+    setup = Setup(is_aside=True)
+    assert setup.aside is not None
+    aside, audio = setup.aside, [np.zeros(16_000, np.float32)]
+    aside.put(Encode((setup.request(0, deadline=math.inf).sequence,)), audio, is_background=True)
+    for id in range(1, MAX_PASSED + 2):
+        aside.put(Encode((setup.request(id).sequence,)), audio, is_background=False)
+    while aside._num_passed < MAX_PASSED:
+        aside.turn()
+    for _ in range(2):
+        chosen = aside._choose()
+        assert chosen is not None and chosen.is_background
+    aside.turn()
+    chosen = aside._choose()
+    assert chosen is not None and not chosen.is_background
 
 
 def test_a_window_in_the_background_gets_on_however_much_is_said() -> None:
