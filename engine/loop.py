@@ -6,7 +6,6 @@ Where an encode would hold up those who decode, other threads do it (`aside.py`)
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -27,7 +26,7 @@ from engine.sequence import Phase, Sequence
 logger = logging.getLogger(__name__)
 
 IDLE_S = 0.5  # without work before memory is given back
-TIDY_S = 60.0  # between two times that it is: what is given back is asked for again
+TIDY_S = 20.0  # between two times that it is, work or not: it holds up all for some 50 ms
 
 
 class Runs(Protocol):
@@ -59,7 +58,7 @@ class Loop:
             settle: called after each step for a sequence that stopped or that heard its language;
                 True ends the request, which has been answered; False lets it decode on.
             can_encode: False while the runner still encodes.
-            tidy: called now and then when there is nothing to do.
+            tidy: called now and then, best when there is nothing to do.
             aside: encodes beside the loop; None where the runner's own `encode` holds up nobody.
         """
         self._scheduler = scheduler
@@ -69,7 +68,7 @@ class Loop:
         self._can_encode = can_encode
         self._tidy = tidy
         self._aside = aside
-        self._tidied_at = -math.inf
+        self._tidied_at = time.monotonic()
         self._has_worked = False  # since then
         self._inbox: deque[tuple[Request, bool]] = deque()  # True: new, False: abort
         self._requests: dict[int, Request] = {}  # by sequence id, from submit to its outcome
@@ -116,21 +115,21 @@ class Loop:
     def _run(self) -> None:
         has_more = False  # work that needs no news
         while True:
+            is_idle = False
             with self._wake:
-                while not (self._inbox or self._is_closing or self._has_news or has_more):
-                    if not self._wake.wait(self._until_tidy()):
-                        break
+                while not (
+                    self._inbox or self._is_closing or self._has_news or has_more or is_idle
+                ):
+                    is_idle = not self._wake.wait(self._until_tidy())
                 if self._is_closing:
                     break
                 self._has_news = False
-                is_idle = not (self._inbox or self._requests)
-            if is_idle:
+            if is_idle or (self._has_worked and time.monotonic() >= self._tidied_at + TIDY_S):
                 self._tidy()
                 self._tidied_at, self._has_worked = time.monotonic(), False
-            else:
-                self._has_worked = True
-                has_worked = self.turn()
-                has_more = bool(self._requests) and (has_worked or self._aside is None)
+            has_worked = self.turn()
+            self._has_worked |= has_worked
+            has_more = bool(self._requests) and (has_worked or self._aside is None)
         for request in (*self._requests.values(), *(r for r, is_new in self._inbox if is_new)):
             self._answer(request, StreamLost("the engine was closed"))
 

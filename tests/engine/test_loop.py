@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Rows
 
 import numpy as np
@@ -448,24 +449,44 @@ def test_encoders_and_decoder_answer_all_and_leave_nothing_behind(num_threads: i
     assert setup.is_empty
 
 
-def test_memory_is_given_back_once_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.loop.IDLE_S", 0.02)
-    setup = Setup()
-    tidied = threading.Semaphore(0)
-    loop = Loop(
-        Scheduler(
-            *setup.pools, max_batch=8, max_encode_batch=4, max_encode_positions=1500, max_waiting=9
-        ),
-        setup.runner,
-        setup.settle,
-        setup.counters,
-        tidy=tidied.release,
+def make_tidying_loop(setup: Setup, tidy: Callable[[], None]) -> Loop:
+    scheduler = Scheduler(
+        *setup.pools, max_batch=8, max_encode_batch=4, max_encode_positions=1500, max_waiting=9
     )
+    return Loop(scheduler, setup.runner, setup.settle, setup.counters, tidy=tidy)
+
+
+def test_memory_is_given_back_while_there_is_always_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.loop.IDLE_S", 1000.0)
+    monkeypatch.setattr("engine.loop.TIDY_S", 0.05)
+    setup = Setup(max_waiting=1000)
+    tidied = threading.Semaphore(0)
+    loop = make_tidying_loop(setup, tidied.release)
     loop.start()
     try:
-        assert not tidied.acquire(timeout=0.1)  # no work, nothing to give back
+        ids = itertools.count()
+        deadline = time.monotonic() + 30
+        while not tidied.acquire(timeout=0.005):
+            assert time.monotonic() < deadline
+            loop.submit(setup.request(next(ids)))
+    finally:
+        loop.close()
+
+
+def test_memory_is_given_back_once_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.loop.IDLE_S", 0.02)
+    monkeypatch.setattr("engine.loop.TIDY_S", 0.5)
+    setup = Setup()
+    tidied = threading.Semaphore(0)
+    loop = make_tidying_loop(setup, tidied.release)
+    loop.start()
+    try:
+        assert not tidied.acquire(timeout=0.6)  # no work, nothing to give back
         loop.submit(setup.request(1))
         assert tidied.acquire(timeout=30)
+        monkeypatch.setattr("engine.loop.TIDY_S", 1000.0)
+        while tidied.acquire(timeout=1.0):  # where the machine was slow, once more before that
+            pass
         loop.submit(setup.request(2))
         assert not tidied.acquire(timeout=0.2)  # not again at once
         deadline = time.monotonic() + 30
