@@ -7,12 +7,25 @@ bfloat16, where the sum with the residual stream costs nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from engine.cuda.kernels.quantise import FP8, FP8_MAX, quantise_gelu, quantise_norm
 from engine.cuda.layers import MANY_ROWS_WARPS, CudaLayers
 from engine.layers import Add, Pair, Project
+
+
+@dataclass(slots=True)
+class Debt:
+    """What one layer leaves to be added to the stream by the norm that follows."""
+
+    addend: Tensor | None = None  # (N, C), from the one to the other
+
+    def take(self) -> Tensor | None:
+        addend, self.addend = self.addend, None
+        return addend
 
 
 class Fp8Layers(CudaLayers):
@@ -22,16 +35,29 @@ class Fp8Layers(CudaLayers):
         super().__init__(MANY_ROWS_WARPS)
         # the layer made last leaves its GELU to the one that quantises its output anyway
         self._owes_gelu = False
+        # and its sum to the norm that reads the stream anyway
+        self._debt = Debt()
 
     def project(self, norm: Pair, linear: Pair, *, with_gelu: bool = False) -> Project:
-        gain, offset, shift = norm.weight.float(), norm.bias.float(), self.shift_like(norm.weight)
+        gain, offset, shift = norm.weight, norm.bias, self.shift_like(norm.weight)
         weight, scale = quantise_weight(linear.weight)
         bias = linear.bias
         self._owes_gelu = with_gelu
+        debt, self._debt = self._debt, Debt()
 
         def run(x: Tensor) -> Tensor:
-            rows, row_scales = quantise_norm(x, shift, gain, offset)
+            rows, row_scales = quantise_norm(x, shift, gain, offset, debt.take())
             return multiply(rows, row_scales, weight, scale, bias)
+
+        return run
+
+    def norm(self, norm: Pair) -> Project:
+        normed = super().norm(norm)
+        debt, self._debt = self._debt, Debt()
+
+        def run(x: Tensor) -> Tensor:
+            addend = debt.take()
+            return normed(x if addend is None else x.add_(addend))
 
         return run
 
@@ -41,10 +67,12 @@ class Fp8Layers(CudaLayers):
         self._owes_gelu = False
         self.add_shift(linear.bias)
         weight, scale = quantise_weight(linear.weight)
+        debt = self._debt
 
         def run(x: Tensor, y: Tensor) -> Tensor:
             rows, row_scales = quantise_gelu(y)
-            return x.add_(multiply(rows, row_scales, weight, scale, None))
+            debt.addend = multiply(rows, row_scales, weight, scale, None)
+            return x
 
         return run
 

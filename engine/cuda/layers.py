@@ -50,7 +50,7 @@ class CudaLayers:
         return lambda x, y: x.addmm_(y, weight)
 
     def norm(self, norm: Pair) -> Project:
-        weight, bias, shift = norm.weight.float(), norm.bias.float(), self.shift_like(norm.weight)
+        weight, bias, shift = norm.weight, norm.bias, self.shift_like(norm.weight)
         return lambda x: normalise(x, shift, weight, bias, self._norm_warps)
 
     def linear(self, linear: Pair) -> Project:

@@ -16,6 +16,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 QUERY_BLOCK = 64  # queries of one program
 KEY_BLOCK = 64  # keys that they attend to at once
+LAST_BLOCK = 32  # and at the end of a window, where keys have masks and weights
+# of a thread: so few that five programs share a processor, each at work while others wait
+MAX_REGISTERS = 96
 LOG2_E = math.log2(math.e)
 BLOCK_FIELDS = 4  # of a query block: its first token, the window's first, length, full positions
 
@@ -24,9 +27,9 @@ BLOCK_FIELDS = 4  # of a query block: its first token, the window's first, lengt
 def window_attention_kernel(
     q,
     kv,
+    last_kv,
     out,
     blocks,
-    stride,
     stride_out,
     scale,
     log_weight,
@@ -34,6 +37,7 @@ def window_attention_kernel(
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    LAST_N: tl.constexpr,
 ):
     block = tl.program_id(1)
     h = tl.program_id(0)
@@ -43,13 +47,10 @@ def window_attention_kernel(
         begin = tl.load(blocks + block * 4 + 1)
         num_full = tl.load(blocks + block * 4 + 3)
         m = tl.arange(0, BLOCK_M)
-        n = tl.arange(0, BLOCK_N)
+        n = tl.arange(0, LAST_N)
         d = tl.arange(0, D)
-        tokens = (first + m).to(tl.int64)
-        is_token = first + m < begin + length
-        queries = tl.load(
-            q + tokens[:, None] * stride + h * D + d[None, :], mask=is_token[:, None], other=0.0
-        )
+        # those behind the window are another's, or nobody's, and are not written
+        queries = q.load([first, h * D])
         highest = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
         mass = tl.zeros((BLOCK_M,), dtype=tl.float32)
         sums = tl.zeros((BLOCK_M, D), dtype=tl.float32)
@@ -65,11 +66,11 @@ def window_attention_kernel(
             values = kv.load([begin + start, 2 * C + h * D])
             sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
             highest = higher
-        for start in range(plain, length, BLOCK_N):
+        for start in range(plain, length, LAST_N):
             # the last block reaches into the next window, or into rows that hold anything at
             # all, NaN included: it is chosen, not weighted, what counts
             is_key = start + n < length
-            keys = kv.load([begin + start, C + h * D])
+            keys = last_kv.load([begin + start, C + h * D])
             extra = tl.where(start + n >= num_full, log_weight, 0.0)
             logits = tl.dot(queries, tl.trans(keys)) * scale + extra[None, :]
             logits = tl.where(is_key[None, :], logits, float("-inf"))
@@ -77,10 +78,12 @@ def window_attention_kernel(
             weights = tl.exp2(logits - higher[:, None])
             shrink = tl.exp2(highest - higher)
             mass = mass * shrink + tl.sum(weights, axis=1)
-            values = kv.load([begin + start, 2 * C + h * D])
+            values = last_kv.load([begin + start, 2 * C + h * D])
             values = tl.where(is_key[:, None], values, 0.0)
             sums = tl.dot(weights.to(values.dtype), values, sums * shrink[:, None])
             highest = higher
+        tokens = (first + m).to(tl.int64)
+        is_token = first + m < begin + length
         where = tokens[:, None] * stride_out + h * D + d[None, :]
         result = sums / mass[:, None]
         tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
@@ -89,7 +92,7 @@ def window_attention_kernel(
 def attend_windows(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: float) -> Tensor:
     """Attend within windows: (N, H, D) each, views of one (N, 3, H, D), and (N, H, D) back.
 
-    Keys and values come through the tensor memory accelerator: a fifth faster than by pointers.
+    All comes through the tensor memory accelerator: a fifth faster than by pointers.
 
     Args:
         blocks: (blocks, BLOCK_FIELDS) int32; unused ones have length 0.
@@ -97,17 +100,20 @@ def attend_windows(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: 
     """
     N, H, D = q.shape
     C = H * D
-    # q, k and v lie side by side, so one descriptor reaches all three
+    # q, k and v lie side by side, so that all are columns of one matrix
     assert q.stride(0) == 3 * C and k.data_ptr() - q.data_ptr() == C * q.element_size()
     packed = q.as_strided((N, 3 * C), (3 * C, 1))
-    kv = TensorDescriptor(packed, [N, 3 * C], [3 * C, 1], [KEY_BLOCK, D])
+
+    def reach(rows: int) -> TensorDescriptor:
+        return TensorDescriptor(packed, [N, 3 * C], [3 * C, 1], [rows, D])
+
     out = torch.empty(N, H, D, dtype=q.dtype, device=q.device)
     window_attention_kernel[(H, len(blocks))](
-        q,
-        kv,
+        reach(QUERY_BLOCK),
+        reach(KEY_BLOCK),
+        reach(LAST_BLOCK),
         out,
         blocks,
-        q.stride(0),
         out.stride(0),
         D**-0.5 * LOG2_E,
         log_weight,
@@ -115,7 +121,9 @@ def attend_windows(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: 
         D=D,
         BLOCK_M=QUERY_BLOCK,
         BLOCK_N=KEY_BLOCK,
+        LAST_N=LAST_BLOCK,
         num_warps=4,
-        num_stages=3,
+        num_stages=2,
+        maxnreg=MAX_REGISTERS,
     )
     return out

@@ -17,8 +17,8 @@ def normalise(values, weight, bias, c, inside, C: tl.constexpr, EPS: tl.constexp
     centred = tl.where(inside, values - mean, 0.0)
     variance = tl.sum(centred * centred, axis=0) / C
     normal = centred * tl.rsqrt(variance + EPS)
-    normal = normal * tl.load(weight + c, mask=inside, other=0.0)
-    return normal + tl.load(bias + c, mask=inside, other=0.0)
+    normal = normal * tl.load(weight + c, mask=inside, other=0.0).to(tl.float32)
+    return normal + tl.load(bias + c, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -42,9 +42,11 @@ def norm_kernel(
 
 
 def norm(x: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, num_warps: int) -> Tensor:
-    """Normalise the rows of x + shift: (N, C) -> (N, C); shift, weight and bias (C,) float32.
+    """Normalise the rows of x + shift: (N, C) -> (N, C).
 
     Args:
+        shift: (C,) float32. weight and bias: (C,), as narrow as they are stored, for they are read
+            again for every row.
         num_warps: for each row. One where rows are many: it waits for no other, and many rows
             share a processor. Eight where they are few. The bits depend on it.
     """
