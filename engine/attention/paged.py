@@ -23,7 +23,14 @@ from engine.cuda.kernels.attention import (
     self_attention_kernel,
     store_cross_kernel,
 )
-from engine.cuda.kernels.encoder import BLOCK_FIELDS, LOG2_E, QUERY_BLOCK, attend_windows
+from engine.cuda.kernels.encoder import (
+    BLOCK_FIELDS,
+    LOG2_E,
+    NARROW,
+    WIDE,
+    Queries,
+    attend_windows,
+)
 from engine.extent import Extent
 
 Ints = npt.NDArray[np.int32]
@@ -132,21 +139,25 @@ class PagedAttention:
         )
         # of the encoder's windows
         self._blocks = torch.zeros(0, BLOCK_FIELDS, dtype=torch.int32, device=device)
+        self._queries = NARROW
         self._num_positions: list[int] = []
         self._log_weight = 0.0
 
     def plan_encoder(self, extents: Sequence[Extent]) -> None:
         self._num_positions = [extent.num_positions for extent in extents]
-        blocks = torch.from_numpy(lay_blocks(extents)).to(self._pools.device)
-        self.use_blocks(blocks, log2_weight(extents))
+        is_folded = any(extent.num_full < extent.num_positions for extent in extents)
+        queries = NARROW if is_folded else WIDE
+        blocks = torch.from_numpy(lay_blocks(extents, queries)).to(self._pools.device)
+        self.use_blocks(blocks, queries, log2_weight(extents))
 
-    def use_blocks(self, blocks: Tensor, log_weight: float) -> None:
+    def use_blocks(self, blocks: Tensor, queries: Queries, log_weight: float) -> None:
         """Take query blocks as `lay_blocks` gives them, unused ones with length 0."""
         self._blocks = blocks
+        self._queries = queries
         self._log_weight = log_weight
 
     def run_encoder(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend_windows(q, k, v, self._blocks, self._log_weight)
+        return attend_windows(q, k, v, self._blocks, self._log_weight, self._queries)
 
     def store_cross(self, pages: Sequence[tuple[int, ...]], kv: Tensor) -> None:
         slots = find_slots(pages, self._num_positions, self._pools.cross_page_size)
@@ -280,14 +291,14 @@ def log2_weight(extents: Sequence[Extent]) -> float:
     return math.log2(weights.pop()) if weights else 0.0
 
 
-def lay_blocks(extents: Sequence[Extent]) -> Ints:
+def lay_blocks(extents: Sequence[Extent], queries: Queries) -> Ints:
     """Cut packed windows into query blocks: (blocks, BLOCK_FIELDS)."""
     blocks = []
     begin = 0
     for extent in extents:
         length = extent.num_positions
         blocks += [
-            (begin + at, begin, length, extent.num_full) for at in range(0, length, QUERY_BLOCK)
+            (begin + at, begin, length, extent.num_full) for at in range(0, length, queries.block)
         ]
         begin += length
     return np.array(blocks, dtype=np.int32).reshape(-1, BLOCK_FIELDS)

@@ -22,7 +22,7 @@ from engine.attention.paged import (
     lay_blocks,
     log2_weight,
 )
-from engine.cuda.kernels.encoder import BLOCK_FIELDS, QUERY_BLOCK
+from engine.cuda.kernels.encoder import BLOCK_FIELDS, NARROW, WIDE
 from engine.cuda.launch import Done
 from engine.extent import Extent
 from engine.mel import LogMel
@@ -80,7 +80,8 @@ class Encoder:
         self._is_cuda = device.type == "cuda"
         self.stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
         self._sizes = list_sizes(max(max_positions, config.max_source_positions))
-        self._num_blocks = {size: size // QUERY_BLOCK + max_windows for size in self._sizes}
+        self._queries = NARROW if fold else WIDE  # without folding, every window has 30 s
+        self._num_blocks = {size: size // self._queries.block + max_windows for size in self._sizes}
         self._dtype = pools.cross_kv.dtype
         self._captured: dict[int, Captured] = {}
         largest = self._sizes[-1]
@@ -113,15 +114,14 @@ class Encoder:
                 torch.full((size,), -1, dtype=torch.int64, device=device),
                 PagedAttention(self._pools, max_tokens=1),
             )
-            captured.attention.use_blocks(captured.blocks, self._log_weight)
+            captured.attention.use_blocks(captured.blocks, self._queries, self._log_weight)
             self._captured[size] = captured
             if not (self._is_cuda and self._uses_graphs):
                 continue
             # the longest window there is, or no kernel would be compiled for it
             length = min(size, self._pools.config.max_source_positions)
-            captured.blocks[: -(-length // QUERY_BLOCK)] = torch.from_numpy(
-                lay_blocks([Extent(length)])
-            ).to(device)
+            laid = lay_blocks([Extent(length)], self._queries)
+            captured.blocks[: len(laid)] = torch.from_numpy(laid).to(device)
             with torch.inference_mode():
                 with torch.cuda.stream(self.stream):
                     self._run(captured)
@@ -184,7 +184,7 @@ class Encoder:
         pages: Sequence[tuple[int, ...]],
     ) -> None:
         blocks = stage.blocks[: len(captured.blocks)]
-        laid = lay_blocks(extents)
+        laid = lay_blocks(extents, self._queries)
         blocks.zero_()
         blocks.numpy()[: len(laid)] = laid
         captured.blocks.copy_(blocks, non_blocking=True)

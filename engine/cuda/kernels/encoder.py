@@ -7,6 +7,7 @@ of one window to all of that window, so windows neither see nor wait for each ot
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -14,13 +15,27 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-QUERY_BLOCK = 64  # queries of one program
-KEY_BLOCK = 64  # keys that they attend to at once
+KEY_BLOCK = 64  # keys that a program attends to at once
 LAST_BLOCK = 32  # and at the end of a window, where keys have masks and weights
-# of a thread: so few that five programs share a processor, each at work while others wait
-MAX_REGISTERS = 96
 LOG2_E = math.log2(math.e)
 BLOCK_FIELDS = 4  # of a query block: its first token, the window's first, length, full positions
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """How many queries a program has, and how it runs. A query's bits are the same from each."""
+
+    block: int
+    num_warps: int
+    num_stages: int
+    max_registers: int  # of a thread: so few that programs share a processor and its waits
+
+
+# For windows of any length: five programs to a processor
+NARROW = Queries(block=64, num_warps=4, num_stages=2, max_registers=96)
+# For windows that fill their blocks: keys and values are read half as often, which takes power
+# that the products can use, where power is what they lack
+WIDE = Queries(block=128, num_warps=8, num_stages=3, max_registers=112)
 
 
 @triton.jit
@@ -89,13 +104,15 @@ def window_attention_kernel(
         tl.store(out + where, result.to(out.dtype.element_ty), mask=is_token[:, None])
 
 
-def attend_windows(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: float) -> Tensor:
+def attend_windows(
+    q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: float, queries: Queries
+) -> Tensor:
     """Attend within windows: (N, H, D) each, views of one (N, 3, H, D), and (N, H, D) back.
 
     All comes through the tensor memory accelerator: a fifth faster than by pointers.
 
     Args:
-        blocks: (blocks, BLOCK_FIELDS) int32; unused ones have length 0.
+        blocks: (blocks, BLOCK_FIELDS) int32, of so many queries; unused ones have length 0.
         log_weight: log2 of what a folded position counts.
     """
     N, H, D = q.shape
@@ -109,7 +126,7 @@ def attend_windows(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: 
 
     out = torch.empty(N, H, D, dtype=q.dtype, device=q.device)
     window_attention_kernel[(H, len(blocks))](
-        reach(QUERY_BLOCK),
+        reach(queries.block),
         reach(KEY_BLOCK),
         reach(LAST_BLOCK),
         out,
@@ -119,11 +136,11 @@ def attend_windows(q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, log_weight: 
         log_weight,
         C=C,
         D=D,
-        BLOCK_M=QUERY_BLOCK,
+        BLOCK_M=queries.block,
         BLOCK_N=KEY_BLOCK,
         LAST_N=LAST_BLOCK,
-        num_warps=4,
-        num_stages=2,
-        maxnreg=MAX_REGISTERS,
+        num_warps=queries.num_warps,
+        num_stages=queries.num_stages,
+        maxnreg=queries.max_registers,
     )
     return out

@@ -71,6 +71,27 @@ def test_windows_of_any_length_attend_within_themselves(
     close(paged.run_encoder(*padded.to(device).unbind(1))[:N], expected)
 
 
+def test_a_window_has_the_same_bits_in_blocks_of_either_size(
+    device: torch.device, dtype: torch.dtype
+) -> None:
+    from engine.attention.paged import lay_blocks, log2_weight
+    from engine.cuda.kernels.encoder import NARROW, WIDE, attend_windows
+
+    torch.manual_seed(4)
+    N = sum(extent.num_positions for extent in EXTENTS)
+    q, k, v = torch.randn(N, 3, 2, 64).to(device, dtype).unbind(1)
+    results = [
+        attend_windows(
+            *(q, k, v),
+            torch.from_numpy(lay_blocks(EXTENTS, queries)).to(device),
+            log2_weight(EXTENTS),
+            queries,
+        )
+        for queries in (NARROW, WIDE)
+    ]
+    assert torch.equal(*results)
+
+
 def test_passes_of_mixed_rows_equal_the_reference(
     backends: tuple[Attention, Attention], device: torch.device, dtype: torch.dtype
 ) -> None:
