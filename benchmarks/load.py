@@ -7,7 +7,8 @@ Each number of clients is a phase. Its clients join over the first seconds, spea
 pace of real time, leave at the end of a talk of 15 to 40 s, some of them without a word, and join
 again with another one. A refused client comes back after a second. Delays are those from the known
 end of a recording to the text that covers it; lost words are runs of three or more that are in the
-reference and in no final.
+reference and in no final. At the end of each phase, when all have left, the memory and the
+descriptors of a service that was started here are noted.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from engine.api import Samples
 TALK_S = (15.0, 40.0)
 JOIN_S = 3.0  # over which the clients of a phase join
 RETRY_S = 1.0
+REST_S = 25.0  # before memory is measured: what was freed is given back
 NEAR_S = 1.0  # between the end of a text and that of the recording that it belongs to
 
 
@@ -124,12 +126,16 @@ async def main() -> None:
     clips = [(recording, recording.read()) for recording in recordings[:40]]
     rows = []
     async with contextlib.AsyncExitStack() as stack:
-        url = arguments.url
+        url, served = arguments.url, None
         if not url:
             options = shlex.split(arguments.serve)
-            url = (await stack.enter_async_context(serving(*options))).ws
+            served = await stack.enter_async_context(serving(*options))
+            url = served.ws
         for number in arguments.clients.split(","):
             row = (await run_phase(url, clips, int(number), arguments)).row()
+            if served is not None:
+                await asyncio.sleep(REST_S)
+                row |= {"memory_mib": served.measure_memory(), "files": served.count_files()}
             rows.append(row)
             if len(rows) == 1:
                 print(" ".join(f"{name:>12.12}" for name in row))

@@ -27,7 +27,7 @@ from streamer.protocol import Final, Start
 from streamer.word import key
 
 FIRST_S = 60.0  # memory is compared with what it was after this much sound
-REST_S = 2.0  # before memory is measured for the last time: what was freed is given back
+REST_S = 25.0  # before memory is measured for the last time: what was freed is given back
 PACKET = SAMPLE_RATE // 2
 
 
@@ -59,12 +59,14 @@ async def main() -> None:
         words = await post(served, recording)
     seconds = len(samples) / SAMPLE_RATE
     growth = measure_growth(streamed.memory)
+    peak = max(mib for _, mib in streamed.memory)
     times, apart = compare(streamed.words, words)
     slope = 60_000 * np.polyfit(times, apart, 1)[0] if len(times) > 1 else 0.0  # ms a minute
     row = {
         "seconds": round(seconds, 1),
         "memory_mib": {f"{at:.0f}": round(mib) for at, mib in streamed.memory},
         "growth_mib": round(growth, 1),
+        "peak_mib": round(peak),
         "words": len(streamed.words),
         "words_matched": len(times),
         "apart_ms_p50": round(float(np.median(np.abs(apart))) * 1000),
@@ -80,7 +82,11 @@ async def main() -> None:
         end="",
     )
     print(f" drift {row['drift_ms_per_min']} ms a minute; {row['backward']} steps back in time")
-    print(f"memory {growth:+.1f} MiB from {FIRST_S:.0f} s on")
+    print(
+        f"memory {growth:+.1f} MiB from {FIRST_S:.0f} s of sound to {REST_S:.0f} s after the end;",
+        end="",
+    )
+    print(f" {peak:.0f} MiB at most meanwhile")
     print(json.dumps({"long_stream": row, "model": arguments.model, **describe()}))
 
 
@@ -102,10 +108,10 @@ async def stream(served: Served, samples: Samples) -> Streamed:
             found.words += [Said(word.text, word.start) for word in message.words or ()]
             last = found.memory[-1][0] if found.memory else 0.0
             if message.end - last >= FIRST_S / 2:
-                found.memory.append((message.end, measure_memory(served)))
+                found.memory.append((message.end, served.measure_memory()))
         await sending
     await asyncio.sleep(REST_S)
-    found.memory.append((len(samples) / SAMPLE_RATE, measure_memory(served)))
+    found.memory.append((len(samples) / SAMPLE_RATE, served.measure_memory()))
     return found
 
 
@@ -124,11 +130,6 @@ async def post(served: Served, recording: Recording) -> list[Said]:
         )
     answer.raise_for_status()
     return [Said(word["word"], word["start"]) for word in answer.json()["words"]]
-
-
-def measure_memory(served: Served) -> float:
-    """Return the MiB that belong to the service's processes alone (USS)."""
-    return float(sum(each.memory_full_info().uss for each in served.processes())) / 2**20
 
 
 def measure_growth(memory: list[tuple[float, float]]) -> float:
