@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
@@ -67,6 +67,11 @@ def time_peer(model: faster_whisper.WhisperModel, windows: Sequence[Window]) -> 
     return time.perf_counter() - start
 
 
+def mean(medians: Mapping[int, float]) -> float:
+    """Give what a window of a stream costs where all lengths are as frequent."""
+    return sum(medians.values()) / len(medians)
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="base")
@@ -110,7 +115,7 @@ async def main() -> None:
     finally:
         engine.close()
     print(f"{count} streams at once, ms for each window")
-    print(f"{'median / p95 ms':>18}" + "".join(f"{s:>14} s" for s in SECONDS))
+    print(f"{'median / p95 ms':>18}" + "".join(f"{s:>14} s" for s in SECONDS) + f"{'all':>10}")
     medians = {}
     for name, by_seconds in times.items():
         medians[name] = {s: round(float(np.median(by_seconds[s])), 1) for s in SECONDS}
@@ -119,10 +124,12 @@ async def main() -> None:
             for s in SECONDS
         ]
         label = f"wordwire {engine.info.dtype}" if name == "wordwire" else f"faster {name}"
-        print(f"{label:>18}" + "".join(cells))
+        print(f"{label:>18}" + "".join(cells) + f"{mean(medians[name]):8.0f}")
     for name in peers:
         ratios = [medians[name][s] / medians["wordwire"][s] for s in SECONDS]
-        print(f"{'x ' + name:>18}" + "".join(f"{ratio:>14.1f}  " for ratio in ratios))
+        overall = mean(medians[name]) / mean(medians["wordwire"])
+        cells = [f"{ratio:>14.1f}  " for ratio in ratios]
+        print(f"{'x ' + name:>18}" + "".join(cells) + f"{overall:>10.1f}")
     print(
         json.dumps(
             {"windows_ms": medians, "streams": count, "dtype": engine.info.dtype, **describe()}
