@@ -100,7 +100,6 @@ async def _speak(
             await asyncio.sleep(wait_s)
         await line.send(message)
     await line.send(telephone.closing(call, stream))
-    await line.wait_closed()
 
 
 async def _listen(log: ClientConnection, *, as_json: bool) -> None:
