@@ -1,11 +1,12 @@
 """How right is streamed text: against the same model decoding whole recordings, and the truth?
 
-    python -m benchmarks.accuracy [--quick] [--model base] [--delay low] [--texts texts.jsonl]
+    python -m benchmarks.accuracy [--quick] [--shifts 3] [--model base] [--delay low]
 
 A simulated clock plays every recording to a session; only the decodes are real. Whole recordings
 go through the same speech detection, in windows of up to 30 s. Where nobody speaks, words that
-were settled or final are counted, and so are all that were ever shown. On a GPU, take more
-recordings at once.
+were settled or final are counted, and so are all that were ever shown. With --shifts, each
+recording is played so many times, each with a little more silence before it; the differences come
+with their standard error over recordings. On a GPU, take more recordings at once.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pathlib import Path
 
 from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
 from benchmarks.hardware import describe
-from benchmarks.recordings import SILENT, Recording, blocks_of, list_recordings, sample
-from benchmarks.scoring import Errors, compare, normalize
+from benchmarks.recordings import SILENT, Recording, blocks_of, list_recordings, sample, shift
+from benchmarks.scoring import Errors, compare, normalize, standard_error
 from benchmarks.simulation import Played, play
 from engine.api import SAMPLE_RATE, Engine
 from engine.local import load_engine
@@ -46,6 +47,13 @@ class Tally:
     whole: Errors = field(default_factory=Errors)  # whole recording against the truth
     streamed: Errors = field(default_factory=Errors)  # streamed against the truth
     between: Errors = field(default_factory=Errors)  # streamed against whole
+    # words wrong in the streamed text more than in the whole one's, by recording
+    more: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def standard_error(self) -> float:
+        """How much of the difference is chance, in points."""
+        return standard_error(list(self.more.values()), self.whole.num_words)
 
 
 async def main() -> None:
@@ -54,6 +62,7 @@ async def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a minute of each category")
     parser.add_argument("--delay", choices=[d.value for d in Delay], default="low")
     parser.add_argument("--categories", nargs="*", help="only these")
+    parser.add_argument("--shifts", type=int, default=1, help="times that each is played")
     parser.add_argument("--show", action="store_true", help="print texts that differ")
     parser.add_argument("--texts", type=Path, help="add a line of JSON for every recording here")
     arguments = parser.parse_args()
@@ -70,6 +79,7 @@ async def main() -> None:
             recordings,
             settings,
             at_once=arguments.at_once,
+            shifts=arguments.shifts,
             show=arguments.show,
             texts=arguments.texts,
         )
@@ -84,6 +94,7 @@ async def measure(
     settings: SessionSettings,
     *,
     at_once: int = 4,
+    shifts: int = 1,
     show: bool = False,
     texts: Path | None = None,
 ) -> dict[str, Tally]:
@@ -91,21 +102,23 @@ async def measure(
     tallies: dict[str, Tally] = defaultdict(Tally)
     room = asyncio.Semaphore(at_once)
 
-    async def one(recording: Recording) -> None:
+    async def one(recording: Recording, number: int) -> None:
         async with room:
-            row = await _measure_one(engine, recording, settings, tallies, show=show)
+            row = await _measure_one(engine, recording, number, settings, tallies, show=show)
             append_line(texts, row)
 
     async with asyncio.TaskGroup() as group:
         # the longest first, or they would be left over at the end
         for recording in sorted(recordings, key=lambda r: -min(r.duration_s, LIMIT_S)):
-            group.create_task(one(recording))
+            for number in range(shifts):
+                group.create_task(one(recording, number))
     return dict(sorted(tallies.items()))
 
 
 async def _measure_one(
     engine: Engine,
     recording: Recording,
+    shift_number: int,
     settings: SessionSettings,
     tallies: dict[str, Tally],
     *,
@@ -116,7 +129,7 @@ async def _measure_one(
     if category.startswith("lang"):
         category += f" {recording.language}"
     tally = tallies[category]
-    samples = recording.read(LIMIT_S)
+    samples = shift(recording.read(LIMIT_S), shift_number)
     settings = dataclasses.replace(settings, language=recording.language or None)
     played = await play(engine, samples, settings, packet=PACKET)
     whole = "".join(
@@ -128,6 +141,7 @@ async def _measure_one(
     row: dict[str, object] = {
         "name": recording.name,
         "category": category,
+        "shift": shift_number,
         "truth": recording.text,
         "whole": whole,
         "finals": [[final.start, final.end, final.text] for final in played.finals],
@@ -145,7 +159,8 @@ async def _measure_one(
     tally.streamed += compare(truth, of_streamed)
     between = compare(of_whole, of_streamed)
     tally.between += between
-    row["wrong"] = [compare(truth, of_whole).num_wrong, compare(truth, of_streamed).num_wrong]
+    wrong = row["wrong"] = [compare(truth, w).num_wrong for w in (of_whole, of_streamed)]
+    tally.more[recording.name] += wrong[1] - wrong[0]
     if show and between.num_wrong:
         print(f"{recording.name}\n  truth    {' '.join(truth)}\n  whole    {' '.join(of_whole)}")
         print(f"  streamed {' '.join(of_streamed)}")
@@ -180,7 +195,7 @@ def count_unsettled(played: Played) -> int:
 def report(tallies: dict[str, Tally], engine: Engine, settings: SessionSettings) -> None:
     """Print the table, then the line of JSON."""
     print(
-        f"{'category':16}{'min':>6}{'whole':>8}{'stream':>8}{'diff':>7}{'between':>9}{'lost':>6}"
+        f"{'category':16}{'min':>6}{'whole':>8}{'stream':>8}{'diff':>13}{'between':>9}{'lost':>6}"
         f"{'doubled':>9}{'changed':>9}{'windows/s':>11}"
     )
     rows = {}
@@ -202,6 +217,7 @@ def report(tallies: dict[str, Tally], engine: Engine, settings: SessionSettings)
         rows[name] |= {
             "whole": round(whole, 2),
             "streamed": round(streamed, 2),
+            "standard_error": round(tally.standard_error, 2),
             "between": round(tally.between.rate, 2),
             "lost": tally.between.num_lost,
             "doubled": tally.between.num_doubled,
@@ -209,7 +225,8 @@ def report(tallies: dict[str, Tally], engine: Engine, settings: SessionSettings)
         }
         print(
             f"{name:16}{minutes:6.1f}{whole:8.2f}{streamed:8.2f}{streamed - whole:+7.2f}"
-            f"{tally.between.rate:9.2f}{tally.between.num_lost:6}{tally.between.num_doubled:9}"
+            f" ±{tally.standard_error:4.2f}{tally.between.rate:9.2f}{tally.between.num_lost:6}"
+            f"{tally.between.num_doubled:9}"
             f"{tally.num_unsettled:9}{rate:11.2f}"
         )
     how = {"model": engine.info.name, "device": engine.info.device, "dtype": engine.info.dtype}

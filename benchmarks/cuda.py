@@ -187,7 +187,7 @@ def run_churn(options: Options) -> Any:
     engine = load_engine(EngineConfig(model=str(options.model), device="cuda", max_batch=96))
     try:
         sounds = read_sounds(options.clips)
-        rows = asyncio.run(churn(engine, sounds, 48, options.churn_s, None))
+        rows = asyncio.run(churn(engine, sounds, 48, options.churn_s, print))
         time.sleep(1.0)  # the engine's thread lets go of what was left last
         return summarise(rows, engine.num_pages - engine.num_free_pages)
     finally:

@@ -17,12 +17,12 @@ import random
 import resource
 import subprocess
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
-from benchmarks.recordings import list_recordings
 from engine.api import SAMPLE_RATE, Samples, StreamOptions, Window
 from engine.local import LocalEngine, load_engine
 
@@ -77,7 +77,11 @@ def read_memory(engine: LocalEngine) -> dict[str, float]:
 
 
 async def churn(
-    engine: LocalEngine, sounds: list[Samples], num_speakers: int, seconds: float, out: Path | None
+    engine: LocalEngine,
+    sounds: list[Samples],
+    num_speakers: int,
+    seconds: float,
+    note: Callable[[dict[str, float]], None],
 ) -> list[dict[str, float]]:
     """Keep so many speakers busy, and note memory as time goes on."""
     began = time.monotonic()
@@ -96,7 +100,7 @@ async def churn(
             row = {"at_s": time.monotonic() - began, "streams": num_streams}
             row |= await asyncio.to_thread(read_memory, engine)
             rows.append({name: round(value, 1) for name, value in row.items()})
-            append_line(out, rows[-1])
+            note(rows[-1])
             if time.monotonic() > began + seconds:
                 return
             await asyncio.sleep(EVERY_S)
@@ -128,6 +132,10 @@ def summarise(rows: list[dict[str, float]], num_leaked: int) -> dict[str, float]
 
 
 def main() -> None:
+    # these read recordings of any kind, for which a machine with a GPU may lack the packages
+    from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
+    from benchmarks.recordings import list_recordings
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add_engine_arguments(parser, at_once=64)
     parser.add_argument("--seconds", type=float, default=600.0)
@@ -141,7 +149,13 @@ def main() -> None:
     engine = load_engine(choose_engine(arguments))
     try:
         rows = asyncio.run(
-            churn(engine, sounds, arguments.at_once, arguments.seconds, arguments.out)
+            churn(
+                engine,
+                sounds,
+                arguments.at_once,
+                arguments.seconds,
+                partial(append_line, arguments.out),
+            )
         )
         time.sleep(1.0)  # the engine's thread lets go of what was left last
         result = summarise(rows, engine.num_pages - engine.num_free_pages)

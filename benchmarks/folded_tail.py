@@ -19,7 +19,6 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -29,8 +28,8 @@ import numpy as np
 
 from benchmarks.arguments import add_engine_arguments, append_line, choose_engine, read_tail
 from benchmarks.hardware import describe
-from benchmarks.recordings import Recording, list_recordings
-from benchmarks.scoring import Errors, compare, normalize
+from benchmarks.recordings import Recording, list_recordings, shift
+from benchmarks.scoring import Errors, compare, normalize, standard_error
 from engine.api import SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
 from engine.config import EngineConfig
 from engine.local import LocalEngine, load_engine
@@ -38,7 +37,6 @@ from engine.local import LocalEngine, load_engine
 ENGLISH = ("read_en", "phone_8k", "noisy_en", "level_en", "spontaneous_en")
 OTHERS = ("lang", "lang_8k")
 CUTS = (0.35, 0.65, 1.0)
-SHIFT = 560  # 35 ms: no whole number of the encoder's positions of 20 ms
 SECONDS = (1, 2, 4, 6, 8, 10, 15, 20, 30)
 
 
@@ -83,8 +81,7 @@ def make_cases(recordings: list[Recording], num_shifts: int) -> list[Case]:
         audio = recording.read(30.0)
         cases += [Case(recording, audio[: int(cut * len(audio))], cut == 1.0) for cut in CUTS]
         for n in range(1, num_shifts):
-            shifted = np.concatenate([np.zeros(n * SHIFT, np.float32), audio])
-            cases.append(Case(recording, shifted[: 30 * SAMPLE_RATE], True))
+            cases.append(Case(recording, shift(audio, n)[: 30 * SAMPLE_RATE], True))
     return cases
 
 
@@ -129,15 +126,6 @@ def rate(errors: dict[str, Errors]) -> float:
     return sum(errors.values(), Errors()).rate
 
 
-def standard_error(errors: dict[str, Errors], full: dict[str, Errors]) -> float:
-    """Give the standard error of the difference of two rates, in points, over recordings."""
-    if not full:
-        return 0.0
-    more = [errors[name].num_wrong - full[name].num_wrong for name in full]
-    num_words = sum(each.num_words for each in full.values())
-    return 100.0 * float(np.std(more)) * math.sqrt(len(more)) / max(1, num_words)
-
-
 def summarise(result: Score, full: Score) -> dict[str, object]:
     """Make a setting's entry in the line of JSON."""
     row: dict[str, object] = {}
@@ -146,19 +134,21 @@ def summarise(result: Score, full: Score) -> dict[str, object]:
         before = full.list_errors(is_english=is_english)
         row[name] = round(rate(errors), 2)
         row[f"{name}_more"] = round(rate(errors) - rate(before), 2)
-        row[f"{name}_standard_error"] = round(standard_error(errors, before), 2)
+        more = [errors[each].num_wrong - before[each].num_wrong for each in before]
+        num_words = sum(each.num_words for each in before.values())
+        row[f"{name}_standard_error"] = round(standard_error(more, num_words), 2)
     row["languages"] = {
         language: [round(rate(errors), 2), round(rate(errors) - rate(full.errors[language]), 2)]
         for language, errors in sorted(result.errors.items())
     }
     # which recordings carry the difference: errors more, and words
-    more = {
+    carried = {
         name: [errors.num_wrong - full.errors[language][name].num_wrong, errors.num_words]
         for language, by_name in result.errors.items()
         for name, errors in by_name.items()
     }
-    worst = sorted(more, key=lambda name: -abs(more[name][0]))[:12]
-    row["most_changed"] = {name: more[name] for name in worst if more[name][0]}
+    worst = sorted(carried, key=lambda name: -abs(carried[name][0]))[:12]
+    row["most_changed"] = {name: carried[name] for name in worst if carried[name][0]}
     row["changed"] = round(result.changed.rate, 2)
     row["loops"], row["new_loops"] = result.num_loops, result.num_new_loops
     row["encode_ms"] = round(result.encode_ms, 1)

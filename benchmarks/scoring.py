@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 import jiwer
+import numpy as np
 from whisper_normalizer.basic import BasicTextNormalizer
 from whisper_normalizer.english import EnglishTextNormalizer
 
@@ -74,6 +77,16 @@ def normalize(text: str, language: str, *, digits: bool = False) -> list[str]:
     if digits:
         normal = "".join(f" {c} " if c.isdigit() else c for c in normal)
     return normal.split()
+
+
+def standard_error(more: Sequence[int], num_words: int) -> float:
+    """Give the standard error, in points, of the difference of two error rates.
+
+    Args:
+        more: words wrong in the one more than in the other, of each recording.
+        num_words: of all recordings.
+    """
+    return 100.0 * float(np.std(more)) * math.sqrt(len(more)) / max(1, num_words)
 
 
 def compare(reference: list[str], words: list[str]) -> Errors:
