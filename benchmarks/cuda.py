@@ -199,9 +199,8 @@ def run_sanitizer(options: Options) -> Any:
     program = shutil.which("compute-sanitizer")
     if program is None:
         return "compute-sanitizer is not installed"
-    tests = [
-        f"tests/engine/cuda/test_{name}.py" for name in ("linear", "layers", "paged", "choose")
-    ]
+    names = ("linear", "layers", "paged", "choose", "quantise", "fp8")
+    tests = [f"tests/engine/cuda/test_{name}.py" for name in names]
     command = [program, "--tool", "memcheck", "--error-exitcode", "9", sys.executable]
     # without the project's settings, whose plugins a machine with a GPU may lack
     command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", "."]
