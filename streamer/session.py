@@ -8,18 +8,16 @@ checkpoints are skipped, so overload means fewer and larger updates.
 
 from __future__ import annotations
 
-from collections import deque
-
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
 from streamer.buffer import AudioBuffer
 from streamer.events import Event
+from streamer.mark_queue import Flying, MarkQueue
 from streamer.open_segment import CONTEXT, CONTEXT_GAP, OpenSegment
 from streamer.pace import Pace
 from streamer.recall import Context, Recall
 from streamer.segment import (
     Checkpoint,
     Closed,
-    Mark,
     Opened,
     Rested,
     Resumed,
@@ -33,8 +31,6 @@ from streamer.teller import Teller
 REFRESH = 4_000  # 0.25 s: a volatile refresh is not worth less new sound
 REFRESH_TURNS = 1.5  # ... nor less than this many of the turns that windows take under load
 MORE = 2  # times the context of the first reading, which a second one must have
-URGENT_S = 0.1  # a text that may be final overtakes what is in flight when it is overdue by more
-AGAIN_S = 0.8  # a second reading that is overdue by more is given up: the first one stands
 LOOKBACK = 10 * FRAME  # kept while nobody speaks, besides the pre-roll: until an onset is noticed
 
 
@@ -47,17 +43,16 @@ class Session:
         self._buffer = AudioBuffer()
         self._detector = SpeechDetector(settings.vad_threshold)
         self._segmenter = Segmenter(settings)
-        self._marks: deque[Mark] = deque()  # not worked off yet; bounded by who feeds the sound
         self._teller = Teller(channel)
         self._segment: OpenSegment | None = None  # the open one
         self._last: OpenSegment | None = None  # closed a moment ago: context for the next
         self._context_floor = -1  # sound and words up to here are no context
         self._decoded_end = 0  # of the newest window decoded
-        # what is being decoded: a mark, a refresh, or with which context a second reading is
-        self._in_flight: Mark | Window | Context | None = None
+        self._in_flight: Flying | None = None
         self._recall = Recall()
         self._is_ended = False
         self._pace = Pace()
+        self._marks = MarkQueue(self._pace)  # not worked off yet
 
     # --- what the outside asks -------------------------------------------------------------------
 
@@ -91,8 +86,7 @@ class Session:
     @property
     def num_begun(self) -> int:
         """Segments begun so far, those included whose beginning waits to be worked off."""
-        num_waiting = sum(isinstance(mark, Opened) for mark in self._marks)
-        return self._teller.num_closed + (self._segment is not None) + num_waiting
+        return self._teller.num_closed + (self._segment is not None) + self._marks.num_opened
 
     @property
     def stream_options(self) -> StreamOptions:
@@ -131,12 +125,12 @@ class Session:
         self._buffer.append(samples)
         self._pace.receive(start, self._buffer.end, max(packet, len(samples)), now)
         for is_speech in self._detector.detect(samples):
-            self._marks += self._segmenter.accept(is_speech)
+            self._marks.add(self._segmenter.accept(is_speech))
         self._advance()
 
     def finalize(self) -> None:
         """Close the open segment here; its Final follows."""
-        self._marks += self._segmenter.close(self._buffer.end)
+        self._marks.add(self._segmenter.close(self._buffer.end))
         self._advance()
 
     def forget(self) -> None:
@@ -150,7 +144,7 @@ class Session:
         """No more sound comes. May be called again."""
         if not self._is_ended:
             self._is_ended = True
-            self._marks += self._segmenter.close(self._buffer.end)
+            self._marks.add(self._segmenter.close(self._buffer.end))
             self._advance()
 
     def update(self, settings: SessionSettings) -> None:
@@ -168,17 +162,17 @@ class Session:
     def next_window(self, now: float) -> Window | None:
         """Return the next window to decode, or None: nothing to do, or one is in flight."""
         if self.wake_at is not None and now >= self.wake_at:
-            self._marks += self._segmenter.close(self._buffer.end)
+            self._marks.add(self._segmenter.close(self._buffer.end))
         self._advance()
         if self._in_flight is not None or self._segment is None:
             return None
-        self._skip_checkpoints(self._segment, now)
+        self._marks.skip(self._segment, now, has_partials=self._settings.partials)
         self._advance()
         if (again := self._read_again(now)) is not None:
             return again
-        if self._segment is None or not self._marks:
+        mark = self._marks.first
+        if self._segment is None or mark is None:
             return self._refresh(now)
-        mark = self._marks[0]
         assert isinstance(mark, Checkpoint | Rested | Closed), mark
         self._in_flight = mark
         self._pace.ask(now)
@@ -195,19 +189,9 @@ class Session:
         Under load a window waits for its turn. Who stopped to speak must not wait for two turns:
         a refresh, a late checkpoint, a second reading that is long under way make way for a final.
         """
-        waiting = next((mark for mark in self._marks if may_be_last(mark)), None)
-        if waiting is None or self._segment is None:
+        if self._segment is None:
             return None
-        assert isinstance(waiting, Checkpoint | Rested | Closed), waiting
-        urgent_at = self._pace.due_at(waiting.end) + URGENT_S
-        flying = self._in_flight
-        if isinstance(flying, Window):
-            return urgent_at
-        if isinstance(flying, Context) and self._pace.is_live:
-            return self._pace.due_at(waiting.end) + AGAIN_S
-        if isinstance(flying, Checkpoint) and self._may_skip(flying):
-            return max(urgent_at, self._pace.late_at(flying.end))
-        return None
+        return self._marks.overtake_at(self._in_flight, self._segment)
 
     def overtake(self, now: float) -> bool:
         """Give up the window in flight if it holds up a text that is to be final.
@@ -218,16 +202,10 @@ class Session:
         at = self.overtake_at
         if at is None or now < at:
             return False
+        assert self._segment is not None
         self._in_flight = None
-        while isinstance(mark := self._marks[0], Checkpoint) and self._may_skip(mark):
-            if not self._pace.is_late(mark.end, now):
-                break
-            self._marks.popleft()
+        self._marks.skip_overtaken(self._segment, now)
         return True
-
-    def _may_skip(self, mark: Checkpoint) -> bool:
-        must_slide = self._segment is not None and self._segment.must_slide(mark.end)
-        return self._pace.is_live and not mark.is_pause and not must_slide
 
     def receive_hypothesis(self, hypothesis: Hypothesis, now: float) -> None:
         """Take the text of the window in flight."""
@@ -243,7 +221,7 @@ class Session:
             case Context():
                 segment.hear_again(hypothesis, mark)
             case Checkpoint(end, is_pause):
-                self._marks.popleft()
+                self._marks.drop_first()
                 may_settle = self._settings.partials
                 segment.hear(hypothesis, is_pause=is_pause, may_settle=may_settle)
                 self._teller.count_language(segment)
@@ -268,7 +246,7 @@ class Session:
         """Work off the marks that need no decode any more."""
         while self._marks and self._in_flight is None:
             segment = self._segment
-            match self._marks[0]:
+            match self._marks.first:
                 case Opened(start):
                     self._segment = self._open(start)
                     self._started(self._segment)
@@ -296,7 +274,7 @@ class Session:
                         words = segment.transcript.settled
                         self._recall.add(segment.start, end, self._buffer, words)
                     self._last, self._segment = segment, None
-            self._marks.popleft()
+            self._marks.drop_first()
         if self._segment is None and not self._marks:
             self._drop_old_sound()
 
@@ -377,7 +355,7 @@ class Session:
         context = self._recalled(segment) if segment is not None else None
         if segment is None or context is None:
             return None
-        mark = self._marks[0] if self._marks else None
+        mark = self._marks.first
         if isinstance(mark, Checkpoint) or (mark is None and self._segmenter.is_speaking):
             return None  # the segment does not end here
         if isinstance(mark, Rested | Closed) and not segment.has_heard(mark.end):
@@ -387,14 +365,3 @@ class Session:
         self._pace.ask(now)
         self._in_flight = context
         return self._window_of(context.join(self._buffer, end), end, is_final=True)
-
-    def _skip_checkpoints(self, segment: OpenSegment, now: float) -> None:
-        """Drop checkpoints that are too late to be of use, or were not asked for."""
-        while self._marks and isinstance(mark := self._marks[0], Checkpoint):
-            is_next = len(self._marks) == 1
-            is_late = self._pace.is_late(mark.end, now) and not is_next
-            # a pause is decoded at once, so that the Final is ready when the silence is long enough
-            is_unasked = not self._settings.partials and not (is_next and mark.is_pause)
-            if segment.must_slide(mark.end) or not (is_late or is_unasked):
-                return
-            self._marks.popleft()
