@@ -127,9 +127,12 @@ def _whisperlive() -> Read:
             if segment.get("completed") and segment["start"] not in known:
                 known.add(segment["start"])
                 visit.finals.append(Said(segment["text"], float(segment["end"]), now_s))
-        if message.get("status") in ("ERROR", "WAIT"):
-            visit.error = str(message["message"])
-        return False
+        match message.get("status"):
+            case "WAIT":  # so many minutes
+                visit.refused = "WAIT"
+            case "ERROR":
+                visit.error = str(message["message"])
+        return visit.refused is not None
 
     return read
 
