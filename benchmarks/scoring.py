@@ -86,6 +86,8 @@ def standard_error(more: Sequence[int], num_words: int) -> float:
         more: words wrong in the one more than in the other, of each recording.
         num_words: of all recordings.
     """
+    if not more:
+        return 0.0
     return 100.0 * float(np.std(more)) * math.sqrt(len(more)) / max(1, num_words)
 
 

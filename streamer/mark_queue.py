@@ -74,12 +74,5 @@ class MarkQueue:
             return max(due_at + URGENT_S, self._pace.late_at(flying.end))
         return None
 
-    def skip_overtaken(self, segment: OpenSegment, now: float) -> None:
-        """Drop the checkpoints that made way, unless they are still in time."""
-        while isinstance(mark := self.first, Checkpoint) and self._may_skip(mark, segment):
-            if not self._pace.is_late(mark.end, now):
-                return
-            self._marks.popleft()
-
     def _may_skip(self, mark: Checkpoint, segment: OpenSegment) -> bool:
         return self._pace.is_live and not mark.is_pause and not segment.must_slide(mark.end)

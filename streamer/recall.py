@@ -60,7 +60,7 @@ class Recall:
             self.forget()
         elif words:
             self._turns.append(Turn(start, buffer.read(start, end), tuple(words)))
-        while sum(len(turn.sound) for turn in self._turns) > MAX_RECALL:
+        while self.length > MAX_RECALL:
             self._turns.popleft()
 
     def forget(self) -> None:
@@ -71,13 +71,17 @@ class Recall:
         if self._turns and now - self._turns[-1].end > MAX_AGE:
             self.forget()
 
-    def before(self, start: int, least: int = 1) -> Context | None:
-        """Put what is kept in front of a turn that starts here; None where less than `least` is."""
-        length = sum(len(turn.sound) for turn in self._turns)
-        if length < least:
+    @property
+    def length(self) -> int:
+        """Samples kept."""
+        return sum(len(turn.sound) for turn in self._turns)
+
+    def before(self, start: int) -> Context | None:
+        """Put what is kept in front of a turn that starts here; None where nothing is."""
+        if not self._turns:
             return None
         words: list[Word] = []
-        position = start - length
+        position = start - self.length
         for turn in self._turns:
             shift = position - turn.start
             words += [

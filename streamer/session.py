@@ -202,9 +202,7 @@ class Session:
         at = self.overtake_at
         if at is None or now < at:
             return False
-        assert self._segment is not None
-        self._in_flight = None
-        self._marks.skip_overtaken(self._segment, now)
+        self._in_flight = None  # `next_window` skips it, if it is late
         return True
 
     def receive_hypothesis(self, hypothesis: Hypothesis, now: float) -> None:
@@ -282,13 +280,11 @@ class Session:
         """Tell whether there is something to decode before the segment may end here."""
         if not segment.has_heard(end):
             return True
-        return self._recalled(segment) is not None or segment.go_on_behind(end)
+        return self._has_more_context(segment) or segment.go_on_behind(end)
 
-    def _recalled(self, segment: OpenSegment) -> Context | None:
-        """Return what was said before, if the newest marked window is to be read again with it."""
-        if not segment.is_unsure:
-            return None
-        return self._recall.before(segment.start, max(1, MORE * segment.context))
+    def _has_more_context(self, segment: OpenSegment) -> bool:
+        """Tell whether the newest marked window is to be read again, with what was said before."""
+        return segment.is_unsure and self._recall.length >= max(1, MORE * segment.context)
 
     def _drop_old_sound(self) -> None:
         """Drop what the next segment will not need, while none is open."""
@@ -352,14 +348,15 @@ class Session:
     def _read_again(self, now: float) -> Window | None:
         """Read a short turn once more, with what was said before, while the silence runs."""
         segment = self._segment
-        context = self._recalled(segment) if segment is not None else None
-        if segment is None or context is None:
+        if segment is None or not self._has_more_context(segment):
             return None
         mark = self._marks.first
         if isinstance(mark, Checkpoint) or (mark is None and self._segmenter.is_speaking):
             return None  # the segment does not end here
         if isinstance(mark, Rested | Closed) and not segment.has_heard(mark.end):
             return None
+        context = self._recall.before(segment.start)
+        assert context is not None
         segment.is_unsure = False
         end = segment.end
         self._pace.ask(now)

@@ -114,5 +114,5 @@ def test_a_second_reading_of_a_recording_takes_the_time_it_needs() -> None:
 
 def test_checkpoints_that_made_way_are_dropped_if_they_are_late() -> None:
     queue = queue_of(step(1), step(2), pause(3))
-    queue.skip_overtaken(SEGMENT, 1 + LATE_S)
+    queue.skip(SEGMENT, 1 + LATE_S, has_partials=True)
     assert ends(queue) == [2, 3]
