@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.api import Engine
     from engine.config import EngineConfig
     from engine.local import LocalEngine
-    from engine.remote import RemoteEngine
+    from engine.process.remote import RemoteEngine
     from streamer.config import ServerConfig
 
 logger = logging.getLogger(__name__)
@@ -87,23 +87,26 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     from engine.api import EngineError
-    from engine.models import ModelError
-    from streamer import logs, options, process, server
-    from streamer.access import KeyFileError
+    from engine.checkpoint.locate import ModelError
+    from streamer import options
+    from streamer.access.keys import KeyFileError
+    from streamer.app import create_app
+    from streamer.operations import logs
+    from streamer.transport import server
 
     try:
         config, engine_config = _read_configs(arguments)
     except options.OptionError as error:
         return _refuse(str(error))
     logs.set_up(config.log_level, config.log_format)
-    process.quiet_uvicorn()
+    server.quiet_uvicorn()
     try:
-        listener = process.listen(config)
+        listener = server.listen(config)
     except OSError as error:
         return _refuse(f"cannot listen on {config.host} port {config.port}: {error.strerror}")
     with listener, _LazyEngine(engine_config, config) as engine:
         try:
-            app = server.create_app(engine.load, config)
+            app = create_app(engine.load, config)
         except KeyFileError as error:
             return _refuse(str(error))
         service = app.state.service
@@ -114,7 +117,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         def announce() -> None:
             print(f"Wordwire at {scheme}://{address}:{port}", file=sys.stderr, flush=True)
 
-        running = process.Server(app, service, config, on_start=announce)
+        running = server.Server(app, service, config, on_start=announce)
         try:
             running.config.load()  # reads the certificate
         except OSError as error:
@@ -133,10 +136,11 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _wyoming(arguments: argparse.Namespace) -> int:
     from engine.api import EngineError
-    from engine.models import ModelError
-    from streamer import logs, options
-    from streamer.access import KeyFileError
-    from streamer.wyoming import server as wyoming
+    from engine.checkpoint.locate import ModelError
+    from streamer import options
+    from streamer.access.keys import KeyFileError
+    from streamer.operations import logs
+    from streamer.protocols.wyoming import server as wyoming
 
     if not hasattr(arguments, "port"):
         arguments.port = wyoming.DEFAULT_PORT
@@ -188,8 +192,8 @@ class _LazyEngine:
 
     def load(self) -> Engine:
         if self._service.engine_process:
-            from engine.remote import start_engine
-            from engine.wire import Recipe
+            from engine.process.remote import start_engine
+            from engine.process.wire import Recipe
 
             recipe = Recipe("engine.local", "load_engine", self._config)
             self._engine = start_engine(recipe, hang_s=self._service.engine_hang_s)

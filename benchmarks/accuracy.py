@@ -20,16 +20,23 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
-from benchmarks.hardware import describe
-from benchmarks.recordings import SILENT, Recording, blocks_of, list_recordings, sample, shift
-from benchmarks.scoring import Errors, compare, normalize, standard_error
-from benchmarks.simulation import Played, play
+from benchmarks.support.arguments import add_engine_arguments, append_line, choose_engine
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import (
+    SILENT,
+    Recording,
+    blocks_of,
+    list_recordings,
+    sample,
+    shift,
+)
+from benchmarks.support.scoring import Errors, compare, normalize, standard_error
+from benchmarks.support.simulation import Played, play
 from engine.api import SAMPLE_RATE, Engine
 from engine.local import load_engine
-from streamer import offline
-from streamer.events import Final, Partial
-from streamer.settings import Delay, SessionSettings
+from streamer.recording.transcribe import transcribe
+from streamer.transcription.events import Final, Partial
+from streamer.transcription.settings import Delay, SessionSettings
 
 LIMIT_S = 900.0  # of one recording; one is an hour of silence, no other is as long
 PACKET = 10 * SAMPLE_RATE  # leaves out the refreshes, which never change a Final
@@ -132,9 +139,7 @@ async def _measure_one(
     samples = shift(recording.read(LIMIT_S), shift_number)
     settings = dataclasses.replace(settings, language=recording.language or None)
     played = await play(engine, samples, settings, packet=PACKET)
-    whole = "".join(
-        [h.text async for h in offline.transcribe(engine, blocks_of(samples), settings)]
-    )
+    whole = "".join([h.text async for h in transcribe(engine, blocks_of(samples), settings)])
     tally.seconds += len(samples) / SAMPLE_RATE
     tally.num_windows += len(played.windows)
     tally.num_unsettled += count_unsettled(played)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.api import SAMPLE_RATE, Samples
-from engine.draft import Draft
-from engine.extent import measure_extent
-from engine.loop import Runs
-from engine.scheduler import NO_ROOM, ROOM, Encode, Scheduler
-from engine.sequence import Sequence
-from engine.tokenizer import Tokenizer
+from engine.batching.draft import Draft
+from engine.batching.loop import Runs
+from engine.batching.scheduler import NO_ROOM, ROOM, Encode, Scheduler
+from engine.batching.sequence import Sequence
+from engine.decoding.tokenizer import Tokenizer
+from engine.model.folded_tail import measure_extent
 
 MARGIN = 25  # positions; EngineConfig.tail_margin_s
 

@@ -18,9 +18,9 @@ import statistics
 import numpy as np
 
 from benchmarks.forced import Forced
-from benchmarks.growing import grow
-from benchmarks.hardware import describe
-from benchmarks.recordings import list_recordings
+from benchmarks.support.growing import grow
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import list_recordings
 from engine.api import Hypothesis, StreamOptions, Window
 from engine.config import EngineConfig
 from engine.local import DEFAULT_FOLD, LocalEngine, load_engine
@@ -75,9 +75,9 @@ async def main() -> None:
     )
     try:
         plain = await decode(engine, streams, has_drafts=False)
-        before = dataclasses.replace(engine.counters)
+        before = dataclasses.replace(engine.batching.counters)
         drafted = await decode(engine, streams, has_drafts=True)
-        after = engine.counters
+        after = engine.batching.counters
         num_windows = sum(map(len, streams))
         num_tokens = sum(len(h.tokens) + 1 for hs in plain for h in hs)
         forced = Forced(engine, DEFAULT_FOLD)

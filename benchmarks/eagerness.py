@@ -16,16 +16,16 @@ import dataclasses
 import json
 from pathlib import Path
 
-from benchmarks import delays
-from benchmarks.arguments import add_engine_arguments, append_line, choose_engine
-from benchmarks.hardware import describe
-from benchmarks.recordings import Recording, blocks_of, list_recordings, sample
-from benchmarks.scoring import Comparison
-from benchmarks.simulation import play
+from benchmarks.support import delays
+from benchmarks.support.arguments import add_engine_arguments, append_line, choose_engine
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import Recording, blocks_of, list_recordings, sample
+from benchmarks.support.scoring import Comparison
+from benchmarks.support.simulation import play
 from engine.api import Engine, Word
 from engine.local import load_engine
-from streamer import offline
-from streamer.settings import Delay, SessionSettings
+from streamer.recording.transcribe import transcribe
+from streamer.transcription.settings import Delay, SessionSettings
 
 CATEGORIES = ("read_en", "spontaneous_en", "phone_8k")
 LIMIT_S = 90.0  # of one recording
@@ -114,7 +114,7 @@ async def measure(
             samples = recording.read(LIMIT_S)
             played = await play(engine, samples, settings)
             text, words = "", list[Word]()
-            async for hypothesis in offline.transcribe(engine, blocks_of(samples), settings):
+            async for hypothesis in transcribe(engine, blocks_of(samples), settings):
                 text += hypothesis.text
                 words += [word for segment in hypothesis.segments for word in segment.words]
             found = delays.measure(played.told, words)

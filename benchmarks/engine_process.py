@@ -18,12 +18,12 @@ from contextlib import AbstractContextManager, asynccontextmanager, closing
 
 import numpy as np
 
-from benchmarks.hardware import describe
+from benchmarks.support.hardware import describe
 from engine.api import SAMPLE_RATE, Engine, Hypothesis, ModelInfo, StreamOptions, Window
 from engine.config import EngineConfig
 from engine.local import load_engine
-from engine.remote import RemoteEngine, start_engine
-from engine.wire import Recipe
+from engine.process.remote import RemoteEngine, start_engine
+from engine.process.wire import Recipe
 
 TICK_S = 0.005
 ROUNDS = 200

@@ -26,10 +26,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.arguments import add_engine_arguments, append_line, choose_engine, read_tail
-from benchmarks.hardware import describe
-from benchmarks.recordings import Recording, list_recordings, shift
-from benchmarks.scoring import Errors, compare, normalize, standard_error
+from benchmarks.support.arguments import add_engine_arguments, append_line, choose_engine, read_tail
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import Recording, list_recordings, shift
+from benchmarks.support.scoring import Errors, compare, normalize, standard_error
 from engine.api import SAMPLE_RATE, Hypothesis, Samples, StreamOptions, Window
 from engine.config import EngineConfig
 from engine.local import LocalEngine, load_engine
@@ -115,7 +115,7 @@ def score(
         if case.is_whole and recording.text:
             by_name = result.errors[recording.language]
             by_name[recording.name] += compare(words(recording.text), said)
-    counters = engine.counters
+    counters = engine.batching.counters
     result.encode_ms = 1000 * counters.encode_s / len(cases)
     result.window_ms = result.encode_ms + 1000 * counters.decode_s / len(cases)
     return result

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from engine.api import Task, Window
-from engine.attention import DecoderRow
-from engine.attention.sdpa import SdpaAttention
-from engine.extent import measure_extent
 from engine.local import LocalEngine
-from engine.mel import LogMel
+from engine.model.attention import DecoderRow
+from engine.model.folded_tail import measure_extent
+from engine.model.mel import LogMel
+from engine.model.sdpa import SdpaAttention
 
 PAGES = 30  # of 50 encoder positions
 MARGIN = 25  # positions; EngineConfig.tail_margin_s

@@ -19,20 +19,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks import delays
-from benchmarks.hardware import describe
-from benchmarks.recordings import Recording, blocks_of, list_recordings
-from benchmarks.scoring import Comparison
-from benchmarks.service import Served, serving
-from benchmarks.simulation import Told
+from benchmarks.support import delays
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import Recording, blocks_of, list_recordings
+from benchmarks.support.scoring import Comparison
+from benchmarks.support.service import Served, serving
+from benchmarks.support.simulation import Told
 from clients.client import connect
 from engine.api import SAMPLE_RATE, Engine, Samples, Word
 from engine.config import EngineConfig
 from engine.local import load_engine
-from streamer import messages, offline
-from streamer.events import Event, Final, Partial, SpeechEnded
+from streamer import messages
 from streamer.messages import ServerMessage, Start
-from streamer.settings import Delay, SessionSettings
+from streamer.recording.transcribe import transcribe
+from streamer.transcription.events import Event, Final, Partial, SpeechEnded
+from streamer.transcription.settings import Delay, SessionSettings
 
 PACKET = SAMPLE_RATE // 10
 CATEGORIES = ("read_en", "spontaneous_en", "phone_8k", "longform_en")
@@ -122,7 +123,7 @@ async def _prepare_one(engine: Engine, recording: Recording) -> Clip:
     samples = np.concatenate([samples, noise.astype(np.float32)])
     settings = SessionSettings(language="en", word_times=True)
     words: list[Word] = []
-    async for hypothesis in offline.transcribe(engine, blocks_of(samples), settings):
+    async for hypothesis in transcribe(engine, blocks_of(samples), settings):
         words += [word for segment in hypothesis.segments for word in segment.words]
     is_whole = recording.duration_s <= MAX_CLIP_S
     return Clip(samples, words, recording.text if is_whole else "")

@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.hardware import describe
 from benchmarks.load_client import DIALECTS, Visit, visit
-from benchmarks.recordings import Recording, list_recordings
-from benchmarks.scoring import Errors, compare, normalize
-from benchmarks.service import serving
-from benchmarks.talk import Talk, make_talk
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import Recording, list_recordings
+from benchmarks.support.scoring import Errors, compare, normalize
+from benchmarks.support.service import serving
+from benchmarks.support.talk import Talk, make_talk
 from engine.api import Samples
 
 TALK_S = (15.0, 40.0)

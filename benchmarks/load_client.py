@@ -18,7 +18,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from benchmarks.talk import Talk
+from benchmarks.support.talk import Talk
 
 PACKET_S = 0.1
 BYTES_PER_S = 32_000

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 import httpx
 import numpy as np
 
-from benchmarks.hardware import describe
-from benchmarks.recordings import Recording, list_recordings
-from benchmarks.service import Served, serving
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import Recording, list_recordings
+from benchmarks.support.service import Served, serving
 from clients.client import connect
 from engine.api import SAMPLE_RATE, Samples
 from streamer.protocol import Final, Start
-from streamer.word import key
+from streamer.transcription.word import key
 
 FIRST_S = 60.0  # memory is compared with what it was after this much sound
 REST_S = 25.0  # before memory is measured for the last time: what was freed is given back

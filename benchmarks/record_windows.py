@@ -1,7 +1,7 @@
 """Which windows do live streams ask for, and how much of each is decoded?
 
 Plays long recordings to sessions at the pace of real time, with base, and writes a table of all
-windows: what `benchmarks.cuda_live` draws from. Sound comes a second at a time, and a stream
+windows: what `benchmarks.cuda.live` draws from. Sound comes a second at a time, and a stream
 asks for about two windows a second. A service that takes long to answer keeps its windows shorter:
 that is a table of its own.
 
@@ -15,13 +15,13 @@ import argparse
 import asyncio
 import json
 
-from benchmarks.recordings import list_recordings
-from benchmarks.simulation import play
+from benchmarks.support.recordings import list_recordings
+from benchmarks.support.simulation import play
 from engine.api import SAMPLE_RATE
+from engine.batching.request import Request
 from engine.config import EngineConfig
 from engine.local import load_engine
-from engine.request import Request
-from streamer.settings import SessionSettings
+from streamer.transcription.settings import SessionSettings
 
 
 async def main(seconds: float, turn_s: float) -> None:

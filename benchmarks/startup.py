@@ -20,8 +20,8 @@ import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
 
-from benchmarks.hardware import describe
-from benchmarks.recordings import list_recordings
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import list_recordings
 from clients.client import connect
 from clients.sound import BLOCK_S, open_sound
 from streamer.protocol import Final, Partial, Start

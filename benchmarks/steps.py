@@ -16,17 +16,17 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from benchmarks.hardware import describe
-from benchmarks.recordings import list_recordings
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import list_recordings
 from engine.api import SAMPLE_RATE, Samples, Task
-from engine.aside import DECODER_THREADS
+from engine.batching.draft import Draft
+from engine.batching.encoder_pool import DECODER_THREADS
+from engine.batching.page_pool import PagePool
+from engine.batching.sequence import Phase, Sequence
+from engine.build import CROSS_PAGE, SELF_PAGE
 from engine.config import EngineConfig
-from engine.draft import Draft
-from engine.extent import Extent, measure_extent
 from engine.local import DEFAULT_FOLD, LocalEngine
-from engine.pages import PagePool
-from engine.parts import CROSS_PAGE, SELF_PAGE
-from engine.sequence import Phase, Sequence
+from engine.model.folded_tail import Extent, measure_extent
 
 BATCHES = (1, 2, 4, 8)
 DRAFT = 30  # tokens
@@ -47,7 +47,7 @@ def measure(run: Callable[[], object]) -> float:
 def make_sequences(engine: LocalEngine, count: int, extent: Extent) -> list[Sequence]:
     """Make sequences that hold pages as the scheduler would give them."""
     self_pool, cross_pool = PagePool(10_000, SELF_PAGE), PagePool(10_000, CROSS_PAGE)
-    prefix = list(engine.tokenizer.start_sequence("en", Task.TRANSCRIBE))
+    prefix = list(engine.decoding.tokenizer.start_sequence("en", Task.TRANSCRIBE))
     sequences = []
     for id in range(count):
         sequence = Sequence(id, id, False, 0.0, extent, prefix, 100, 0)
@@ -62,8 +62,8 @@ def measure_batch(
     engine: LocalEngine, count: int, audio: Samples, extent: Extent
 ) -> dict[str, float]:
     sequences = make_sequences(engine, count, extent)
-    runner = engine.runner
-    begin = engine.tokenizer.timestamp_begin
+    runner = engine.batching.runner
+    begin = engine.decoding.tokenizer.timestamp_begin
     text = [begin, *range(1000, 1000 + DRAFT - 1)]
 
     def verify() -> None:

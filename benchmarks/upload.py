@@ -23,10 +23,10 @@ import httpx
 import numpy as np
 import websockets
 
-from benchmarks.delays import percentile
-from benchmarks.hardware import describe
-from benchmarks.recordings import Recording, list_recordings
-from benchmarks.service import Served, serving
+from benchmarks.support.delays import percentile
+from benchmarks.support.hardware import describe
+from benchmarks.support.recordings import Recording, list_recordings
+from benchmarks.support.service import Served, serving
 from engine.api import SAMPLE_RATE, Samples
 
 PACKET = SAMPLE_RATE // 10

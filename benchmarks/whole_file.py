@@ -2,10 +2,11 @@
 
     python -m benchmarks.whole_file [--model base] [--seconds 240]
 
-The beginning of each long English recording goes through `streamer.offline` as a file would, and
-through faster-whisper: its sequential transcription and its batched pipeline, in int8 and float32,
-greedily, all in one process and one after another. Word errors are those against the whole text
-cut where the beginning ends in the best of all transcripts, so they compare, and do not measure.
+The beginning of each long English recording goes through `streamer.recording.transcribe` as a file
+would, and through faster-whisper: its sequential transcription and its batched pipeline, in int8
+and float32, greedily, all in one process and one after another. Word errors are those against the
+whole text cut where the beginning ends in the best of all transcripts, so they compare, and do not
+measure.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from collections.abc import Callable
 
 import faster_whisper
 
-from benchmarks.hardware import describe
-from benchmarks.peer import peer_folder
-from benchmarks.recordings import Recording, blocks_of, list_recordings
-from benchmarks.scoring import Errors, compare, normalize
+from benchmarks.support.hardware import describe
+from benchmarks.support.peer import peer_folder
+from benchmarks.support.recordings import Recording, blocks_of, list_recordings
+from benchmarks.support.scoring import Errors, compare, normalize
 from engine.api import SAMPLE_RATE, Samples
 from engine.config import EngineConfig
 from engine.local import load_engine
-from streamer import offline
-from streamer.settings import SessionSettings
+from streamer.recording.transcribe import transcribe
+from streamer.transcription.settings import SessionSettings
 
 
 def transcribe_with_engine(
@@ -37,7 +38,7 @@ def transcribe_with_engine(
 
     async def run(audio: Samples) -> str:
         settings = SessionSettings(language="en")
-        texts = offline.transcribe(engine, blocks_of(audio), settings, num_streams=num_streams)
+        texts = transcribe(engine, blocks_of(audio), settings, num_streams=num_streams)
         return "".join([hypothesis.text async for hypothesis in texts])
 
     return lambda audio: asyncio.run(run(audio))

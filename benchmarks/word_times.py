@@ -18,9 +18,9 @@ from difflib import SequenceMatcher
 import faster_whisper
 import numpy as np
 
-from benchmarks.hardware import describe
-from benchmarks.peer import peer_folder
-from benchmarks.recordings import Recording, list_recordings
+from benchmarks.support.hardware import describe
+from benchmarks.support.peer import peer_folder
+from benchmarks.support.recordings import Recording, list_recordings
 from engine.api import SAMPLE_RATE, Samples, StreamOptions, Window
 from engine.config import EngineConfig
 from engine.local import LocalEngine, load_engine

@@ -20,18 +20,12 @@ from engine.api import (
     StreamOptions,
     Window,
 )
-from engine.config import EngineConfig, read_model_config
-from engine.counters import Counters
-from engine.draft import Draft, move_draft
-from engine.extent import SAMPLES_PER_POSITION, measure_extent
-from engine.heap import release_heap
-from engine.language import StreamLanguage
-from engine.loop import Loop
-from engine.models import resolve_model
-from engine.outcome import Settler
-from engine.parts import Plan, build_parts
-from engine.precision import choose_precision
-from engine.request import (
+from engine.batching.counters import Counters
+from engine.batching.draft import Draft, move_draft
+from engine.batching.finish import Settler
+from engine.batching.heap import release_heap
+from engine.batching.loop import Loop
+from engine.batching.request import (
     Outcome,
     Request,
     StreamState,
@@ -41,9 +35,16 @@ from engine.request import (
     shift_in_steps,
     write_prefix,
 )
-from engine.scheduler import Scheduler
-from engine.sequence import Sequence
-from engine.tokenizer import Tokenizer
+from engine.batching.scheduler import Scheduler
+from engine.batching.sequence import Sequence
+from engine.build import Plan, build_parts
+from engine.checkpoint.locate import resolve_model
+from engine.checkpoint.model_config import read_model_config
+from engine.config import EngineConfig
+from engine.decoding.language import StreamLanguage
+from engine.decoding.tokenizer import Tokenizer
+from engine.model.folded_tail import SAMPLES_PER_POSITION, measure_extent
+from engine.model.precision import choose_precision
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import engine.api
 from engine.api import SAMPLE_RATE
-from streamer import events, strict
+from streamer import schema
 from streamer.messages import (
     CLIENT_TYPES,
     SERVER_TYPES,
@@ -37,6 +37,7 @@ from streamer.messages import (
     Update,
     Word,
 )
+from streamer.transcription import events
 
 __all__ = [
     "CLIENT_TYPES",
@@ -123,12 +124,12 @@ def parse_client(text: str) -> Parsed:
         expected = ", ".join(f'"{known}"' for known in CLIENT_TYPES)
         raise ProtocolError(
             "unknown_type",
-            f"type: expected one of {expected}, got {strict.quote(name)}",
+            f"type: expected one of {expected}, got {schema.quote(name)}",
             field="type",
         )
     try:
-        message, ignored = strict.build(CLIENT_TYPES[name], values)
-    except strict.FieldError as error:
+        message, ignored = schema.build(CLIENT_TYPES[name], values)
+    except schema.FieldError as error:
         raise ProtocolError("invalid_field", str(error), field=error.field) from None
     return Parsed(message, tuple(ignored))
 
@@ -140,15 +141,15 @@ def parse_query(parameters: Mapping[str, list[str]]) -> Parsed:
         ProtocolError: a value does not read as the field's type.
     """
     try:
-        message, ignored = strict.build_from_strings(Start, parameters)
-    except strict.FieldError as error:
+        message, ignored = schema.build_from_strings(Start, parameters)
+    except schema.FieldError as error:
         raise ProtocolError("invalid_field", str(error), field=error.field, is_fatal=True) from None
     return Parsed(message, tuple(ignored))
 
 
 def has_start(parameters: Mapping[str, list[str]]) -> bool:
     """Say whether query parameters open the session by themselves."""
-    return not strict.field_names(Start).isdisjoint(parameters)
+    return not schema.field_names(Start).isdisjoint(parameters)
 
 
 def parse_server(text: str) -> ServerMessage | None:
@@ -162,8 +163,8 @@ def parse_server(text: str) -> ServerMessage | None:
     if cls is None:
         return None
     try:
-        return strict.build(cls, values)[0]
-    except strict.FieldError as error:
+        return schema.build(cls, values)[0]
+    except schema.FieldError as error:
         raise ProtocolError("invalid_field", str(error), field=error.field) from None
 
 
@@ -184,7 +185,7 @@ def parse_object(text: str) -> dict[str, Any]:
     except RecursionError:
         raise ProtocolError("invalid_json", "expected a JSON object, got deep nesting") from None
     if not isinstance(value, dict):
-        raise ProtocolError("invalid_json", f"expected a JSON object, got {strict.quote(value)}")
+        raise ProtocolError("invalid_json", f"expected a JSON object, got {schema.quote(value)}")
     return value
 
 
@@ -216,7 +217,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {strict.quote(twice)} twice")
+        raise ValueError(f"the name {schema.quote(twice)} twice")
     return record
 
 

@@ -22,18 +22,19 @@ from engine.api import (
     Samples,
     Watched,
 )
-from streamer import key_source, offline
-from streamer.access import ApiKey, current_key
-from streamer.audio import AudioFormat
-from streamer.calibration import measure_capacity
+from streamer.access import key_file
+from streamer.access.keys import ApiKey, current_key
+from streamer.access.limits import Bucket, Capacity
+from streamer.access.refusal import RETRY_AFTER_S, Refusal, no_room
+from streamer.audio.pcm import AudioFormat
 from streamer.config import ServerConfig
-from streamer.limits import Bucket, Capacity
-from streamer.loading import run_in_daemon, warm_up
-from streamer.metered import MeteredEngine
-from streamer.metrics import Metrics
-from streamer.refusal import RETRY_AFTER_S, Refusal, no_room
-from streamer.served import ServedSession
-from streamer.settings import SessionSettings
+from streamer.operations.capacity import measure_capacity
+from streamer.operations.loading import run_in_daemon, warm_up
+from streamer.operations.metered_engine import MeteredEngine
+from streamer.operations.metrics import Metrics
+from streamer.recording.transcribe import transcribe
+from streamer.session.served import ServedSession
+from streamer.transcription.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Service:
             KeyFileError: the keys cannot be read.
         """
         self.config = config
-        self.keys = key_source.KeySource(config)
+        self.keys = key_file.KeySource(config)
         self.access = self.keys.access
         self.metrics = Metrics()
         self._started_at = time.monotonic()
@@ -208,7 +209,7 @@ class Service:
     async def recording(
         self, blocks: AsyncIterable[Samples], settings: SessionSettings
     ) -> AsyncIterator[AsyncGenerator[Hypothesis, None]]:
-        """Transcribe a whole recording, as `offline.transcribe`; leaving the context stops it.
+        """Transcribe a whole recording, as `transcribe`; leaving the context stops it.
 
         Raises:
             EngineBusy: no room for it now.
@@ -222,7 +223,7 @@ class Service:
             async with (
                 contextlib.aclosing(self._count(blocks, current_key.get())) as counted,
                 contextlib.aclosing(
-                    offline.transcribe(
+                    transcribe(
                         self._metered, counted, settings, num_streams=self._recording_streams
                     )
                 ) as hypotheses,
@@ -266,7 +267,7 @@ class Service:
 
     async def _watch_keys(self) -> None:
         while True:
-            await asyncio.sleep(key_source.POLL_S)
+            await asyncio.sleep(key_file.POLL_S)
             self.keys.reload_if_changed()
 
     def _note_final(self, delay_s: float) -> None:

@@ -92,10 +92,10 @@ def read_clips(recordings: list[Recording]) -> list[Recording]:
 class LoadedModel:
     """A real model, in float32 on the CPU."""
 
-    files: Any  # engine.models.ModelFiles
+    files: Any  # engine.checkpoint.locate.ModelFiles
     config: Any  # engine.config.ModelConfig
-    tokenizer: Any  # engine.tokenizer.Tokenizer
-    weights: dict[str, Any]  # engine.weights.Weights: read only
+    tokenizer: Any  # engine.decoding.tokenizer.Tokenizer
+    weights: dict[str, Any]  # engine.checkpoint.weights.Weights: read only
 
 
 @pytest.fixture(scope="session")
@@ -104,10 +104,10 @@ def load_model() -> Callable[[str], LoadedModel]:
     loaded: dict[str, LoadedModel] = {}
 
     def load(name: str) -> LoadedModel:
-        from engine.config import read_model_config
-        from engine.models import PACKAGED, find_packaged
-        from engine.tokenizer import Tokenizer
-        from engine.weights import load_weights
+        from engine.checkpoint.locate import PACKAGED, find_packaged
+        from engine.checkpoint.model_config import read_model_config
+        from engine.checkpoint.weights import load_weights
+        from engine.decoding.tokenizer import Tokenizer
 
         if name not in loaded:
             files = find_packaged(PACKAGED[name], name)
@@ -137,9 +137,9 @@ def tiny_en(load_model: Callable[[str], LoadedModel]) -> LoadedModel:
 
 def run_engine(name: str) -> Iterator[Any]:
     """Run an engine of a packaged model, as it is configured without a word."""
+    from engine.checkpoint.locate import PACKAGED, find_packaged
     from engine.config import EngineConfig
     from engine.local import load_engine
-    from engine.models import PACKAGED, find_packaged
 
     if find_packaged(PACKAGED[name], name) is None:
         pytest.skip(f"the packages of {name} are not installed")
@@ -215,10 +215,10 @@ def build_reference(model: LoadedModel) -> Any:
 
 
 def to_hugging_face(model: LoadedModel) -> dict[str, Any]:
-    """Name our weights as transformers does: the inverse of `engine.weights`."""
+    """Name our weights as transformers does: the inverse of `engine.checkpoint.weights`."""
     import torch
 
-    from engine.weights import list_sources
+    from engine.checkpoint.weights import list_sources
 
     state: dict[str, Any] = {}
     for source in list_sources(model.config):

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.attention.paged import PagedAttention, Pools
-from engine.config import ModelConfig
-from engine.counters import Counters
+from engine.batching.counters import Counters
+from engine.checkpoint.model_config import ModelConfig
+from engine.checkpoint.weights import Weights
 from engine.cuda.batch import list_sizes
-from engine.cuda.choice import Chooser
 from engine.cuda.encoder import Encoder
+from engine.cuda.fp8 import Fp8Layers
 from engine.cuda.graphs import DecoderGraphs
 from engine.cuda.layers import FEW_ROWS_WARPS, MANY_ROWS_WARPS, CudaLayers
+from engine.cuda.paged_attention import PagedAttention, Pools
 from engine.cuda.runner import CudaRunner
-from engine.fp8 import Fp8Layers
-from engine.rules import Rules
-from engine.tokenizer import Tokenizer
-from engine.weights import Weights
-from engine.whisper import Whisper
+from engine.cuda.sampler import Chooser
+from engine.decoding.rules import Rules
+from engine.decoding.tokenizer import Tokenizer
+from engine.model.whisper import Whisper
 
 logger = logging.getLogger(__name__)
 

@@ -15,18 +15,18 @@ import torch
 from torch import Tensor
 
 from engine.api import MAX_WINDOW, Samples
-from engine.attention.paged import (
+from engine.cuda.kernels.encoder import BLOCK_FIELDS, NARROW, WIDE
+from engine.cuda.launch import Done
+from engine.cuda.paged_attention import (
     PagedAttention,
     Pools,
     find_slots,
     lay_blocks,
     log2_weight,
 )
-from engine.cuda.kernels.encoder import BLOCK_FIELDS, NARROW, WIDE
-from engine.cuda.launch import Done
-from engine.extent import Extent
-from engine.mel import LogMel
-from engine.whisper import Whisper
+from engine.model.folded_tail import Extent
+from engine.model.mel import LogMel
+from engine.model.whisper import Whisper
 
 
 @dataclass(slots=True)

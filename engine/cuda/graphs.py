@@ -15,11 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.attention.paged import PagedAttention, Pools
 from engine.cuda.batch import TOKEN_INTS, Inputs, Row, pack, view_inputs
-from engine.cuda.choice import Chooser
 from engine.cuda.launch import RESULT_FIELDS, Done, Launched
-from engine.whisper import Whisper
+from engine.cuda.paged_attention import PagedAttention, Pools
+from engine.cuda.sampler import Chooser
+from engine.model.whisper import Whisper
 
 Ints = npt.NDArray[np.int32]
 

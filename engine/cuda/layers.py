@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.cuda.kernels.linear import Tiling, row_linear
 from engine.cuda.kernels.norm import norm as normalise
-from engine.layers import Add, Pair, Project
+from engine.model.layers import Add, Pair, Project
 
 # Of the projection onto the vocabulary, the best of those that were tried at 1 to 256 rows. Both
 # add in steps of 16 along k, so a row has the same bits from either.
@@ -24,7 +24,7 @@ MANY_ROWS_WARPS, FEW_ROWS_WARPS = 1, 8
 
 
 class CudaLayers:
-    """Layers of one stack, in the weights' own type. Implements `engine.layers.Layers`."""
+    """Layers of one stack, in the weights' own type. Implements `engine.model.layers.Layers`."""
 
     def __init__(self, norm_warps: int) -> None:
         """Begin a stack.

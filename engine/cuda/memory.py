@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 
 KV_SHARE = 0.8  # of the free memory at most; the rest is for graphs, activations and cuBLAS
 RESERVE = 2 << 30  # bytes that graphs and activations take in any case

@@ -16,21 +16,21 @@ import torch
 from torch import Tensor
 
 from engine.api import Samples
-from engine.attention import Attention
-from engine.counters import Counters
+from engine.batching.counters import Counters
+from engine.batching.runner import align
+from engine.batching.sequence import Phase, Sequence
+from engine.batching.step_input import keep_sampled, make_feed
 from engine.cuda.batch import KEEP, Row
 from engine.cuda.launch import Done, Launched, read_results
-from engine.feed import keep_sampled, make_feed
-from engine.rules import Rules
-from engine.runner import align
-from engine.sequence import Phase, Sequence
-from engine.tokenizer import Tokenizer
-from engine.whisper import Whisper
+from engine.decoding.rules import Rules
+from engine.decoding.tokenizer import Tokenizer
+from engine.model.attention import Attention
+from engine.model.whisper import Whisper
 
 if TYPE_CHECKING:  # they import Triton; the runner's own logic is tested without
-    from engine.attention.paged import Pools
     from engine.cuda.encoder import Encoder
     from engine.cuda.graphs import DecoderGraphs
+    from engine.cuda.paged_attention import Pools
 
 MAX_SEED = 1 << 22  # the kernel makes room for positions below it
 
@@ -70,7 +70,7 @@ class InFlight:
 
 
 class CudaRunner:
-    """Runs one model. Called by one thread. Implements `engine.loop.Runs`."""
+    """Runs one model. Called by one thread. Implements `engine.batching.loop.Runs`."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import os
 
 import torch
 
-from engine.config import ModelConfig
+from engine.checkpoint.model_config import ModelConfig
 from engine.cuda.memory import Memory, plan_memory
 
 logger = logging.getLogger(__name__)

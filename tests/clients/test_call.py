@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,11 +12,8 @@ import numpy as np
 import pytest
 import soundfile
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "streamer/routes"))
-
-from running_service import Running, babble, quiet, running
-
 from clients import call
+from tests.support.running_service import Running, babble, quiet, running
 
 
 @pytest.fixture

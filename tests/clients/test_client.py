@@ -8,14 +8,14 @@ import types
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from cutting_proxy import relay
-from running_service import Running, babble, pcm16, quiet, running
 from websockets.asyncio.server import ServerConnection, serve
 
 from clients import client, retry
 from clients.client import ClientError, NoServer, Refused, Stream, connect
 from streamer.config import ServerConfig
 from streamer.protocol import Done, Final, Ready, ServerMessage, Start
+from tests.support.cutting_proxy import relay
+from tests.support.running_service import Running, babble, pcm16, quiet, running
 
 START = Start(vad_threshold=0.0)
 TALK = pcm16(babble(6.0))

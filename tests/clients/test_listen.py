@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from running_service import babble, running
 
 from clients import listen
 from clients.listen import BLOCK_MS
 from streamer.protocol import Start
+from tests.support.running_service import babble, running
 
 
 class PortAudioError(Exception):

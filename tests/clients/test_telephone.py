@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clients import telephone
-from streamer.twilio.messages import Media, Start, Stop, parse
+from streamer.protocols.twilio.messages import Media, Start, Stop, parse
 
 
 def test_mulaw_is_decoded_to_the_same_sound() -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from running_service import Running, babble, quiet, running
 
 from clients import captions, transcribe
 from streamer.protocol import Start
+from tests.support.running_service import Running, babble, quiet, running
 
 WORDS = "w0 w1 w2 w3"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.batching.counters import Counters
 from engine.config import EngineConfig
-from engine.counters import Counters
 from streamer import options
+from streamer.app import create_app
 from streamer.config import ServerConfig
-from streamer.server import create_app
-from tests.engine.echo_engine import EchoEngine
+from tests.support.echo_engine import EchoEngine
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

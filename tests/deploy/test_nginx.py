@@ -17,11 +17,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
-from streamer import process
 from streamer.config import ServerConfig
+from streamer.transport import server
 from tests.faults.speaker import speech, words_of
 from tests.faults.test_restart import free_port
-from tests.streamer.routes.running_service import CountingEngine, Running, running
+from tests.support.running_service import CountingEngine, Running, running
 
 SAMPLE = Path(__file__).parents[2] / "deploy/nginx.conf"
 KEY = "a-key-for-the-proxy-tests"
@@ -53,7 +53,7 @@ class Proxied:
 @pytest.fixture
 async def proxied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Proxied]:
     # the sample's times by fifteen, so that a test can wait for them
-    monkeypatch.setattr(process, "PING_INTERVAL_S", 20 / 15)
+    monkeypatch.setattr(server, "PING_INTERVAL_S", 20 / 15)
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "

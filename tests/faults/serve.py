@@ -9,11 +9,14 @@ import argparse
 import os
 import sys
 
-from engine.remote import RemoteEngine
-from engine.wire import Recipe
-from streamer import logs, options, pace, process
+from engine.process.remote import RemoteEngine
+from engine.process.wire import Recipe
+from streamer import options
+from streamer.app import create_app
 from streamer.config import ServerConfig
-from streamer.server import create_app
+from streamer.operations import logs
+from streamer.transcription import pace
+from streamer.transport import server
 from tests.faults.words_engine import Pace
 
 
@@ -25,7 +28,7 @@ def main() -> int:
     arguments = parser.parse_args()
     config = options.build(ServerConfig, arguments, os.environ, {})
     logs.set_up(config.log_level, config.log_format)
-    process.quiet_uvicorn()
+    server.quiet_uvicorn()
     # a client whose machine stands still for a second has not stopped to speak
     pace.STALL_S = 10.0
     recipe = Recipe("tests.faults.words_engine", "make", Pace(arguments.cost_s, arguments.width))
@@ -35,11 +38,11 @@ def main() -> int:
         engine.start()
         return engine
 
-    with process.listen(config) as listener:
+    with server.listen(config) as listener:
         app = create_app(load, config)
         port = listener.getsockname()[1]
         print(f"Wordwire at http://127.0.0.1:{port}", file=sys.stderr, flush=True)
-        process.Server(app, app.state.service, config).run(sockets=[listener])
+        server.Server(app, app.state.service, config).run(sockets=[listener])
     engine.close()
     return 0
 

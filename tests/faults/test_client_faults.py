@@ -18,11 +18,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from streamer import process
 from streamer.config import ServerConfig
+from streamer.transport import server
 from tests.faults.speaker import Heard, listen, send, speak, speech, words_of
 from tests.faults.victim import Victim, victim
-from tests.streamer.routes import running_service
+from tests.support import running_service
 
 NUM_SENTENCES = 3
 
@@ -127,7 +127,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_others_hear_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def listen_narrowly(config: ServerConfig) -> socket.socket:
-        listener = process.listen(config)
+        listener = server.listen(config)
         # accepted sockets inherit it: an hour's text has to be more than all buffers on the way
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         return listener

@@ -25,7 +25,7 @@ from streamer.config import ServerConfig
 from tests.faults import garbage
 from tests.faults.garbage import Sent, messages
 from tests.faults.speaker import speak, speech, words_of
-from tests.streamer.routes.running_service import CountingEngine, running
+from tests.support.running_service import CountingEngine, running
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from websockets.asyncio.client import connect
 
-from engine.remote import RemoteEngine, start_engine
-from engine.wire import Recipe
+from engine.process.remote import RemoteEngine, start_engine
+from engine.process.wire import Recipe
 from streamer.config import ServerConfig
 from tests.faults.speaker import speak, speech, words_of
-from tests.streamer.routes.running_service import Running, running
+from tests.support.running_service import Running, running
 
 ROUNDS = 50
 
@@ -42,7 +42,7 @@ async def test_after_a_quick_reconnect_nothing_of_the_old_session_arrives(
 
 @pytest.fixture
 def echo() -> Iterator[RemoteEngine]:
-    engine = start_engine(Recipe("tests.engine.echo_engine", "make", "echo"))
+    engine = start_engine(Recipe("tests.support.echo_engine", "make", "echo"))
     yield engine
     engine.close()
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from engine.api import Hypothesis, ModelInfo, StreamOptions, Window
-from tests.streamer.routes.running_service import CountingStream
+from tests.support.running_service import CountingStream
 
 
 @dataclass(frozen=True, slots=True)

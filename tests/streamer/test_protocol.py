@@ -15,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import engine.api
-from streamer import audio, events, protocol, settings, sound_input
+from streamer import protocol
+from streamer.audio import pcm
 from streamer.protocol import CLIENT_TYPES, SERVER_TYPES, ProtocolError
+from streamer.protocols.native import input
+from streamer.transcription import events, settings
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/protocol.md").read_text()
 ALL_TYPES: dict[str, type[Any]] = {**CLIENT_TYPES, **SERVER_TYPES}
@@ -76,8 +79,8 @@ def test_the_document_has_every_error_code() -> None:
         documented |= set(re.findall(r"`(\w+)`", cell))
     root = Path(__file__).parents[2] / "streamer"
     used: set[str] = set()
-    for name in ("protocol.py", "sample_check.py", "stream_session.py", "routes/stream.py"):
-        text = (root / name).read_text()
+    for path in (root / "protocol.py", *(root / "protocols/native").glob("*.py")):
+        text = path.read_text()
         for pattern in (
             r'ProtocolError\(\s*"(\w+)"',
             r'\.fail\([\w.]+, "(\w+)"',
@@ -222,7 +225,7 @@ def test_a_message_of_a_later_version_is_skipped() -> None:
 
 
 def test_encoding_names_match_those_of_the_decoder() -> None:
-    assert set(typing.get_args(protocol.Encoding)) == {*audio.ENCODINGS, sound_input.CONTAINER}
+    assert set(typing.get_args(protocol.Encoding)) == {*pcm.ENCODINGS, input.CONTAINER}
 
 
 def test_defaults_are_those_of_the_session() -> None:

@@ -5,14 +5,14 @@ import threading
 from collections.abc import AsyncIterator
 
 import pytest
-from running_service import CountingEngine
-from waiting import LIMIT_S
 
 from engine.api import EngineBusy, InvalidRequest, StreamOptions
-from streamer.audio import AudioFormat
+from streamer.audio.pcm import AudioFormat
 from streamer.config import ServerConfig
 from streamer.service import Service
-from streamer.settings import SessionSettings
+from streamer.transcription.settings import SessionSettings
+from tests.support.running_service import CountingEngine
+from tests.support.waiting import LIMIT_S
 
 
 @pytest.fixture

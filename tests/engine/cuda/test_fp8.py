@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from engine.layers import Layers, Pair, PlainLayers
-from engine.linear import DenseLinear
+from engine.model.layers import Layers, Pair, PlainLayers
+from engine.model.linear import DenseLinear
 
 pytestmark = pytest.mark.cuda
 
@@ -17,7 +17,7 @@ Stack = list[Callable[..., torch.Tensor]]
 
 def test_layers_in_8_bits_are_near_the_plain_ones_twice_over(device: torch.device) -> None:
     """Twice, for what a layer leaves to the next must be gone when a stack begins again."""
-    from engine.fp8 import Fp8Layers
+    from engine.cuda.fp8 import Fp8Layers
 
     if device.type != "cuda" or torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("needs a GPU of compute capability 8.9")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.layers import Layers, Pair, PlainLayers
-from engine.linear import DenseLinear
+from engine.model.layers import Layers, Pair, PlainLayers
+from engine.model.linear import DenseLinear
 
 pytestmark = pytest.mark.cuda
 

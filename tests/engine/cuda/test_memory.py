@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchmarks.random_model import make_config
+from benchmarks.support.random_model import make_config
 from engine.cuda.memory import RESERVE, plan_memory
 
 TURBO = make_config("large-v3-turbo")

@@ -8,18 +8,18 @@ import pytest
 import torch
 
 from benchmarks.churn import Job, make_jobs, run_jobs
-from benchmarks.random_model import make_config, make_weights
-from engine.attention.sdpa import SdpaAttention
-from engine.counters import Counters
-from engine.loop import Runs
-from engine.pages import PagePool
-from engine.rules import build_rules
-from engine.runner import Runner
-from engine.scheduler import Scheduler
-from engine.sequence import Sequence
-from engine.tokenizer import Tokenizer
-from engine.weights import Weights
-from engine.whisper import Whisper
+from benchmarks.support.random_model import make_config, make_weights
+from engine.batching.counters import Counters
+from engine.batching.loop import Runs
+from engine.batching.page_pool import PagePool
+from engine.batching.runner import Runner
+from engine.batching.scheduler import Scheduler
+from engine.batching.sequence import Sequence
+from engine.checkpoint.weights import Weights
+from engine.decoding.rules import build_rules
+from engine.decoding.tokenizer import Tokenizer
+from engine.model.sdpa import SdpaAttention
+from engine.model.whisper import Whisper
 from tests.conftest import LoadedModel
 
 pytestmark = [pytest.mark.cuda, pytest.mark.model]

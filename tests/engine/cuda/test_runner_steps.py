@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.counters import Counters
+from engine.batching.counters import Counters
+from engine.batching.draft import Draft
+from engine.batching.sequence import Phase, Sequence
 from engine.cuda.batch import KEEP, Row
 from engine.cuda.launch import RESULT_FIELDS, Done, Launched
 from engine.cuda.runner import CudaRunner
-from engine.draft import Draft
-from engine.extent import Extent
-from engine.rules import Rules
-from engine.sequence import Phase, Sequence
+from engine.decoding.rules import Rules
+from engine.model.folded_tail import Extent
 
 V, EOT, BEGIN = 60, 50, 52
 LANGUAGES = {"en": 56, "de": 57}

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from benchmarks.random_model import make_config
+from benchmarks.support.random_model import make_config
 from engine.cuda import startup
 from engine.cuda.startup import DeviceError, check_device, check_fp8, measure_memory
 

@@ -1,0 +1,304 @@
+"""Carries out what the scheduler decides: encodes windows, runs decoder passes, keeps the tokens.
+
+One kind of decoder pass serves all: a row brings the tokens that are not cached yet (its prefix at
+first, later the token sampled last) and the draft's proposal, and the rules' choice is computed at
+every position from which a token is sampled. A row without a proposal is a plain decode step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.api import Samples
+from engine.batching.counters import Counters
+from engine.batching.sequence import Sequence
+from engine.batching.step_input import Feed, keep_sampled, make_feed
+from engine.decoding.rules import (
+    Choice,
+    Rules,
+    RuleState,
+    language_probabilities,
+    no_speech_probability,
+    sample,
+)
+from engine.decoding.tokenizer import Tokenizer
+from engine.model.attention import Attention, DecoderRow
+from engine.model.folded_tail import Extent
+from engine.model.mel import LogMel
+from engine.model.whisper import Whisper
+
+
+@dataclass(slots=True)
+class Pass:
+    """A batch laid out for the device."""
+
+    feeds: list[Feed] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    rows: list[DecoderRow] = field(default_factory=list)
+    # indices into tokens: those whose logits are needed raw, then those a token is sampled after
+    probed: list[int] = field(default_factory=list)
+    sampled: list[int] = field(default_factory=list)
+
+
+class Runner:
+    """Runs one model. Called by one thread."""
+
+    def __init__(
+        self,
+        model: Whisper,
+        attention: Attention,
+        rules: Rules,
+        tokenizer: Tokenizer,
+        device: torch.device,
+        counters: Counters,
+    ) -> None:
+        self._model = model
+        self._attention = attention
+        self._rules = rules
+        self._tokenizer = tokenizer
+        self._device = device
+        self._counters = counters
+        self._log_mel = LogMel(model.config.num_mels, device)
+        self._language_codes = list(tokenizer.languages)
+        self._language_ids = torch.tensor(
+            list(tokenizer.languages.values()), dtype=torch.int64, device=device
+        )
+        # alignment queries of sequences that want word times, one for each cached position;
+        # an entry lives from the first pass to `forget`
+        self._queries: dict[int, list[list[Tensor]]] = {}
+
+    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
+        """Encode windows together and store their cross-attention K/V in their pages."""
+        self._counters.num_encodes += 1
+        self._counters.num_encoded += len(sequences)
+        for _ in self.encode_slowly(sequences, audio):
+            pass
+
+    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
+        """Encode a layer at a time: see `engine.batching.encoder_pool.EncodeSlowly`.
+
+        Several may be under way, in one thread or in several, beside one that runs the decoder.
+        """
+        extents = [sequence.extent for sequence in sequences]
+        num_layers = self._model.config.encoder_layers
+        with torch.inference_mode():
+            # a copy, since a caller's array may be read-only or run backwards
+            windows = [torch.from_numpy(np.array(s)).to(self._device) for s in audio]
+            x = self._embed(windows, extents)
+        for number in range(num_layers):
+            yield num_layers - number + 2
+            with torch.inference_mode():
+                self._attention.plan_encoder(extents)  # others may have planned theirs
+                x = self._model.encode_layer(number, x, self._attention)
+        yield 2
+        with torch.inference_mode():
+            kv = self._model.project_cross(self._model.finish_encoding(x))
+        yield 1
+        with torch.inference_mode():
+            self._attention.plan_encoder(extents)
+            self._attention.store_cross([sequence.cross_pages for sequence in sequences], kv)
+
+    def _embed(self, windows: list[Tensor], extents: list[Extent]) -> Tensor:
+        if self._device.type == "cpu":
+            # one by one: a CPU gains nothing from more, and what a window becomes would depend on
+            # the length of the others
+            parts = [
+                self._model.embed_sound(self._log_mel([window]), [extent])
+                for window, extent in zip(windows, extents, strict=True)
+            ]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return self._model.embed_sound(self._log_mel(windows), extents)
+
+    def step(self, sequences: Rows[Sequence]) -> None:
+        """Run the decoder once and append to each sequence the tokens that it gave.
+
+        A sequence that needs its language gets its language_probabilities instead.
+        """
+        batch = self._lay_out(sequences)
+        with torch.inference_mode():
+            device = self._device
+            self._attention.plan_decoder(batch.rows)
+            queries: list[Tensor] | None = [] if self._wants_queries(sequences) else None
+            x = self._model.decode(
+                torch.tensor(batch.tokens, device=device),
+                torch.tensor(batch.positions, device=device),
+                self._attention,
+                queries,
+            )
+            wanted = batch.probed + batch.sampled
+            if wanted != list(range(len(batch.tokens))):
+                x = x[torch.tensor(wanted, device=device)]
+            logits = self._model.compute_logits(x)
+            num_probed = len(batch.probed)
+            if num_probed:
+                self._probe(batch, logits[:num_probed])
+            tokens, logprobs = [], []
+            if batch.sampled:
+                choice = self._choose(batch, logits[num_probed:])
+                tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
+        self._counters.num_passes += 1
+        self._counters.num_rows += len(sequences)
+        self._keep(batch, tokens, logprobs)
+        if queries:
+            self._keep_queries(batch, queries)
+
+    def read_alignment(self, sequence: Sequence) -> Tensor:
+        """Give the alignment heads' attention logits of a finished sequence.
+
+        Returns:
+            (heads, T, num_full) float32, T the positions read: prefix, then sampled tokens; the
+            last sampled token's position is there only if a later token was sampled.
+        """
+        return align(self._model, self._attention, sequence, self._queries[sequence.id])
+
+    def forget(self, sequence: Sequence) -> None:
+        """Drop what is kept of a sequence outside the pools."""
+        self._queries.pop(sequence.id, None)
+
+    def _lay_out(self, sequences: Rows[Sequence]) -> Pass:
+        batch = Pass()
+        for sequence in sequences:
+            feed = make_feed(sequence)
+            start = len(batch.tokens)
+            batch.feeds.append(feed)
+            batch.tokens += feed.tokens
+            batch.positions += range(feed.position, feed.position + len(feed.tokens))
+            batch.rows.append(
+                DecoderRow(
+                    len(feed.tokens),
+                    feed.position,
+                    sequence.self_pages,
+                    sequence.cross_pages,
+                    sequence.extent,
+                )
+            )
+            if feed.sot is not None:
+                batch.probed.append(start + feed.sot)
+            batch.sampled += range(start + feed.first_sampled, start + len(feed.tokens))
+        return batch
+
+    def _probe(self, batch: Pass, logits: Tensor) -> None:
+        """Read what the model says at the start of transcript: is it speech, in which language."""
+        probed = [feed.sequence for feed in batch.feeds if feed.sot is not None]
+        silence = no_speech_probability(logits, self._tokenizer.no_speech).tolist()
+        for row, (sequence, probability) in enumerate(zip(probed, silence, strict=True)):
+            sequence.no_speech_probability = probability
+            if sequence.needs_language:
+                languages = language_probabilities(logits[row : row + 1], self._language_ids)
+                sequence.language_probabilities = dict(
+                    zip(self._language_codes, languages[0].tolist(), strict=True)
+                )
+
+    def _choose(self, batch: Pass, logits: Tensor) -> Choice:
+        state = self._rule_state(batch.feeds)
+        feeds = [feed for feed in batch.feeds for _ in feed.tokens[feed.first_sampled :]]
+        if not any(feed.sequence.temperature for feed in feeds):
+            return self._rules.choose(logits, state)
+        choices = []
+        masked = self._rules.mask(logits, state)
+        for row, feed in enumerate(feeds):
+            sequence = feed.sequence
+            # a row's noise is its own, or its text would depend on its neighbours
+            seed = (sequence.seed << 20) + (sequence.attempt << 10) + len(sequence.tokens)
+            generator = torch.Generator(self._device).manual_seed(seed)
+            temperature = torch.tensor([sequence.temperature], device=self._device)
+            choices.append(sample(masked[row : row + 1], temperature, generator))
+        return Choice(
+            torch.cat([choice.tokens for choice in choices]),
+            torch.cat([choice.logprobs for choice in choices]),
+        )
+
+    def _rule_state(self, feeds: Rows[Feed]) -> RuleState:
+        """Give the rules' state before each sampled token."""
+        begin = self._rules.timestamp_begin
+        is_first: list[bool] = []
+        last_is_time: list[bool] = []
+        previous_is_time: list[bool] = []
+        last_time: list[int] = []
+        for feed in feeds:
+            if feed.first_sampled == len(feed.tokens):
+                continue
+            said = feed.sequence.tokens
+            last = bool(said) and said[-1] >= begin
+            previous = len(said) < 2 or said[-2] >= begin
+            time = next((token for token in reversed(said) if token >= begin), begin - 1)
+            first = not said
+            for token in (*feed.proposal, None):
+                is_first.append(first)
+                last_is_time.append(last)
+                previous_is_time.append(previous)
+                last_time.append(time)
+                if token is not None:
+                    previous = last or first
+                    first, last = False, token >= begin
+                    time = token if last else time
+        device = self._device
+        return RuleState(
+            torch.tensor(is_first, device=device),
+            torch.tensor(last_is_time, device=device),
+            torch.tensor(previous_is_time, device=device),
+            torch.tensor(last_time, device=device),
+        )
+
+    def _keep(self, batch: Pass, tokens: list[int], logprobs: list[float]) -> None:
+        """Append the tokens that greedy decoding gives, up to the first the draft got wrong."""
+        at = 0
+        for feed in batch.feeds:
+            sequence = feed.sequence
+            sequence.num_steps += 1
+            num_sampled = len(feed.tokens) - feed.first_sampled
+            if not num_sampled:  # only the start of transcript was read
+                sequence.num_cached += len(feed.tokens)
+                continue
+            kept = slice(at, at + num_sampled)
+            keep_sampled(
+                sequence, feed.proposal, tokens[kept], logprobs[kept], self._rules, self._counters
+            )
+            at += num_sampled
+
+    def _wants_queries(self, sequences: Rows[Sequence]) -> bool:
+        return any(sequence.word_times for sequence in sequences)
+
+    def _keep_queries(self, batch: Pass, queries: list[Tensor]) -> None:
+        start = 0
+        for feed in batch.feeds:
+            sequence = feed.sequence
+            if sequence.word_times:
+                if feed.position == 0:
+                    self._queries[sequence.id] = []
+                # of a draft, only what was accepted; a loop that was cut off leaves less than none
+                count = max(sequence.num_cached - feed.position, 0)
+                self._queries[sequence.id].append(
+                    [layer[start : start + count].clone() for layer in queries]
+                )
+            start += len(feed.tokens)
+
+
+def align(
+    model: Whisper, attention: Attention, sequence: Sequence, passes: Rows[Rows[Tensor]]
+) -> Tensor:
+    """Compute the alignment heads' attention logits from the queries of a sequence's passes.
+
+    Args:
+        passes: of each pass and each layer of `Whisper.alignment_heads`, (positions, heads, D).
+
+    Returns:
+        (heads, T, num_full) float32, T positions of all passes.
+    """
+    with torch.inference_mode():
+        scale = model.config.head_dim**-0.5
+        parts = []
+        for n, (layer, heads) in enumerate(model.alignment_heads.items()):
+            q = torch.cat([layers[n] for layers in passes]).transpose(0, 1)  # (heads, T, D)
+            k = attention.read_cross_keys(
+                layer, heads, sequence.cross_pages, sequence.extent.num_full
+            )
+            parts.append(q.float() @ k.float().transpose(1, 2) * scale)
+        return torch.cat(parts)

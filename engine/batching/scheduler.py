@@ -1,0 +1,226 @@
+"""Who is encoded next, and who decodes: plain Python, without tensors and without a clock.
+
+Finals go before partials, then the earliest deadline, then who came first; windows without a
+deadline, of recordings that nobody listens to, go behind all of these. A sequence gets all its
+pages when it is admitted and gives them back when it is done, so nothing running is ever evicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.api import EngineBusy
+from engine.batching.page_pool import PagePool
+from engine.batching.sequence import Phase, Sequence
+
+ENCODE_SHARE = 0.5  # of the time, at most, while others decode
+MAX_DEBT_S = 0.5  # a single long encode is forgiven beyond this
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Encode these windows; their pages are allocated."""
+
+    sequences: tuple[Sequence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Run the decoder once over these sequences."""
+
+    sequences: tuple[Sequence, ...]
+
+    @property
+    def is_urgent(self) -> bool:
+        """A final that somebody awaits is among them."""
+        return any(map(_is_urgent, self.sequences))
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Which windows may be encoded now; the others wait and gather."""
+
+    partials: bool = True
+    finals: bool = True  # that somebody awaits
+    background: bool = True  # of recordings: nobody awaits them
+
+    def admits(self, sequence: Sequence) -> bool:
+        if not _is_awaited(sequence):
+            return self.background
+        return self.finals if sequence.is_final else self.partials
+
+
+ROOM = Room()  # for all
+NO_ROOM = Room(partials=False, finals=False, background=False)
+
+
+class Scheduler:
+    """The waiting and the running sequences, and the pages they hold."""
+
+    def __init__(
+        self,
+        self_pool: PagePool,
+        cross_pool: PagePool,
+        *,
+        max_batch: int,
+        max_encode_batch: int,
+        max_encode_positions: int,
+        max_waiting: int,
+        max_background_batch: int | None = None,
+    ) -> None:
+        """Schedule for one model.
+
+        Args:
+            self_pool: pages of self-attention K/V.
+            cross_pool: pages of cross-attention K/V.
+            max_batch: sequences that run at once.
+            max_encode_batch: windows encoded in one call.
+            max_encode_positions: encoder positions in one call of more than one window.
+            max_waiting: windows that may wait; one more is refused.
+            max_background_batch: windows that nobody awaits encoded in one call; None: as others.
+        """
+        self._self_pool = self_pool
+        self._cross_pool = cross_pool
+        self._max_batch = max_batch
+        self._max_encode_batch = max_encode_batch
+        self._max_encode_positions = max_encode_positions
+        self._max_waiting = max_waiting
+        self._max_background_batch = max_background_batch or max_encode_batch
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        # seconds that encoding has had beyond its share while others were decoding
+        self._encode_debt_s = 0.0
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    def add(self, sequence: Sequence) -> Sequence | None:
+        """Let a window wait for its turn.
+
+        Returns:
+            The older window of the same stream that it replaces, aborted, or None.
+
+        Raises:
+            EngineBusy: too many windows wait already.
+        """
+        older = self._find(sequence.stream_id)
+        if older is None and len(self._waiting) >= self._max_waiting:
+            raise EngineBusy(f"{self._max_waiting} windows are waiting already")
+        if older is not None:
+            self.release(older)
+        self._waiting.append(sequence)
+        return older
+
+    def release(self, sequence: Sequence) -> None:
+        """Take a sequence out, finished or not, and free its pages. Doing it twice does nothing."""
+        if sequence.phase is Phase.DONE:
+            return
+        holders = self._waiting if sequence.phase is Phase.WAITING else self._running
+        holders.remove(sequence)
+        sequence.phase = Phase.DONE
+        self._self_pool.free(sequence.self_pages)
+        self._cross_pool.free(sequence.cross_pages)
+        sequence.self_pages = sequence.cross_pages = ()
+
+    def next(self, room: Room = ROOM) -> Encode | Step | None:
+        """Choose what to run now; None if there is nothing to do."""
+        if self._waiting and self._may_encode():
+            batch = self._admit(room)
+            if batch:
+                return Encode(batch)
+        running = tuple(s for s in self._running if s.phase is Phase.RUNNING)
+        return Step(running) if running else None
+
+    def begin_encoding(self, work: Encode) -> bool:
+        """Let windows be encoded while others decode; tell whether nobody awaits them."""
+        for sequence in work.sequences:
+            sequence.phase = Phase.ENCODING
+        return not any(map(_is_awaited, work.sequences))
+
+    def end_encoding(self, work: Encode) -> None:
+        """Let windows that were encoded meanwhile decode, if they are still wanted."""
+        for sequence in work.sequences:
+            if sequence.phase is Phase.ENCODING:
+                sequence.phase = Phase.RUNNING
+
+    def ran(self, work: Encode | Step, duration_s: float) -> None:
+        """Note how long a piece of work took, to keep encoding within its share."""
+        if isinstance(work, Encode):
+            if len(self._running) > len(work.sequences):  # others waited for it
+                self._encode_debt_s += duration_s * (1 - ENCODE_SHARE)
+                self._encode_debt_s = min(self._encode_debt_s, MAX_DEBT_S)
+        else:
+            self._encode_debt_s = max(0.0, self._encode_debt_s - duration_s * ENCODE_SHARE)
+
+    def shed(self, work: Encode | Step) -> None:
+        """Run no more than half as much at once as in this work, for which memory was too short."""
+        half = max(1, len(work.sequences) // 2)
+        if isinstance(work, Encode):
+            self._max_encode_batch = half
+        else:
+            self._max_batch = half
+
+    def _may_encode(self) -> bool:
+        if not self._running or self._encode_debt_s <= 0:
+            return True
+        # a final does not wait for the decoding of partials
+        return any(map(_is_urgent, self._waiting)) and not any(map(_is_urgent, self._running))
+
+    def _admit(self, room: Room) -> tuple[Sequence, ...]:
+        batch: list[Sequence] = []
+        num_positions = 0
+        for sequence in in_order(self._waiting):
+            extent = sequence.extent
+            max_batch = self._max_encode_batch
+            if not _is_awaited(sequence):
+                max_batch = self._max_background_batch
+            is_full = num_positions + extent.num_positions > self._max_encode_positions
+            if not room.admits(sequence) or len(batch) >= max_batch or (batch and is_full):
+                break
+            # nobody overtakes the first that finds no room, or a long window would wait for ever
+            if len(self._running) >= self._max_batch or not self._allocate(sequence):
+                break
+            num_positions += extent.num_positions
+            self._waiting.remove(sequence)
+            self._running.append(sequence)
+            sequence.phase = Phase.RUNNING
+            batch.append(sequence)
+        return tuple(batch)
+
+    def _allocate(self, sequence: Sequence) -> bool:
+        self_pages = self._self_pool.allocate(sequence.num_positions)
+        if self_pages is None:
+            return False
+        cross_pages = self._cross_pool.allocate(sequence.extent.num_positions)
+        if cross_pages is None:
+            self._self_pool.free(self_pages)
+            return False
+        sequence.self_pages, sequence.cross_pages = self_pages, cross_pages
+        return True
+
+    def _find(self, stream_id: int) -> Sequence | None:
+        for sequence in (*self._waiting, *self._running):
+            if sequence.stream_id == stream_id:
+                return sequence
+        return None
+
+
+def in_order(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Sort by who goes first."""
+    return sorted(sequences, key=lambda s: (not _is_awaited(s), not s.is_final, s.deadline, s.id))
+
+
+def _is_awaited(sequence: Sequence) -> bool:
+    """Somebody listens while this is decoded."""
+    return sequence.deadline < math.inf
+
+
+def _is_urgent(sequence: Sequence) -> bool:
+    return sequence.is_final and _is_awaited(sequence)

@@ -1,0 +1,1 @@
+"""What lies on disk: finding a model, its shapes, its weights."""

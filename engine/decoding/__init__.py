@@ -1,0 +1,1 @@
+"""Tokens to text and back: vocabulary, sampling rules, segments, word times."""

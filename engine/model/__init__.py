@@ -1,0 +1,1 @@
+"""What is computed: mel, encoder, decoder, attention and its reference."""

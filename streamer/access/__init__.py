@@ -1,0 +1,1 @@
+"""Who may use the service: keys, tokens, origins, limits."""

@@ -1,0 +1,61 @@
+"""The application: every route of the service around one engine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from engine.api import Engine
+from streamer.config import ServerConfig
+from streamer.protocols.deepgram import file_route as deepgram_file
+from streamer.protocols.deepgram import route as deepgram
+from streamer.protocols.native import route as native
+from streamer.protocols.openai import route as openai
+from streamer.protocols.openai.realtime import route as openai_realtime
+from streamer.protocols.twilio import route as twilio
+from streamer.protocols.whisperlive import route as whisperlive
+from streamer.service import Service
+from streamer.transport.gate import Gate
+from streamer.web import document, health, page, status
+
+# each has routes(service); the page takes every other path and stands last
+PROTOCOLS = (
+    health,
+    status,
+    native,
+    deepgram,
+    deepgram_file,
+    twilio,
+    whisperlive,
+    openai,
+    openai_realtime,
+    document,
+    page,
+)
+
+
+def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starlette:
+    """Build the application.
+
+    Args:
+        load_engine: called once, in a thread, when the application starts; what it raises is
+            found in `app.state.service.failure`. Who passes it closes the engine.
+        config: what holds for all sessions.
+    """
+    service = Service(config, load_engine)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with service.run():
+            yield
+
+    app = Starlette(
+        routes=[route for protocol in PROTOCOLS for route in protocol.routes(service)],
+        middleware=[Middleware(Gate, service=service)],
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    return app

@@ -1,0 +1,1 @@
+"""Bytes to samples: encodings, containers, resampling, mixing."""

@@ -1,0 +1,171 @@
+"""Turn the bytes of a client's packets into samples: 16 kHz float32, one array per channel.
+
+Any packet size will do: an incomplete sample waits for its other half, and each channel has one
+resampler for its whole life, since resampling packets one by one leaves clicks at the seams.
+Containers (Ogg, WebM, MP3 ...) are for others; a WAV header in front of raw samples is skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import soxr
+
+from engine.api import SAMPLE_RATE, Samples
+from streamer.audio import wav
+
+ENCODINGS = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}  # bytes a sample
+MIN_RATE, MAX_RATE = 8_000, 48_000  # Hz: telephone to studio
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """How a client sends sound. Checks itself when built."""
+
+    encoding: str = "pcm_s16le"  # one of ENCODINGS
+    sample_rate: int = SAMPLE_RATE  # Hz
+    channels: int = 1  # interleaved
+
+    def __post_init__(self) -> None:
+        if self.encoding not in ENCODINGS:
+            names = ", ".join(ENCODINGS)
+            raise ValueError(f"expected encoding to be one of {names}, got {self.encoding!r:.40}")
+        if not MIN_RATE <= self.sample_rate <= MAX_RATE:
+            raise ValueError(
+                f"expected sample_rate from {MIN_RATE} to {MAX_RATE} Hz, got {self.sample_rate}"
+            )
+        if self.channels not in (1, 2):
+            raise ValueError(f"expected 1 or 2 channels, got {self.channels}")
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one sample of all channels."""
+        return ENCODINGS[self.encoding] * self.channels
+
+    @property
+    def bytes_per_second(self) -> int:
+        return self.frame_bytes * self.sample_rate
+
+
+class AudioDecoder:
+    """Decodes one stream of packets, whatever their sizes."""
+
+    def __init__(self, audio_format: AudioFormat) -> None:
+        self.format = audio_format
+        self._carry = b""  # less than a frame; or the head of the stream, until it is no WAV header
+        self._at_head = True
+        self._data_left: int | None = None  # bytes of a WAV file's data still to come, if known
+        self._resamplers = (
+            []
+            if audio_format.sample_rate == SAMPLE_RATE
+            else [
+                soxr.ResampleStream(audio_format.sample_rate, SAMPLE_RATE, 1, dtype="float32")
+                for _ in range(audio_format.channels)
+            ]
+        )
+
+    def decode(self, data: bytes) -> list[Samples]:
+        """Decode a packet, of any size.
+
+        Returns:
+            One (T,) float32 array in [-1, 1] per channel, all of the same length, maybe empty.
+
+        Raises:
+            ValueError: the stream starts with a WAV header that contradicts the format.
+        """
+        data = self._carry + data
+        if self._at_head:
+            data = self._skip_header(data)
+        if self._data_left is not None:
+            # what follows the data of a WAV file is LIST and other chunks, not sound
+            data = data[: self._data_left]
+            self._data_left -= len(data) - len(data) % self.format.frame_bytes
+        return self._convert(data, is_last=False)
+
+    def flush(self) -> list[Samples]:
+        """Return what the resamplers still hold; the decoder is then spent.
+
+        An incomplete last sample is dropped: it is not known.
+        """
+        data, self._at_head = self._carry, False
+        return self._convert(data, is_last=True)
+
+    def _skip_header(self, data: bytes) -> bytes:
+        """Drop a WAV header; returns nothing and keeps the bytes while that is undecided."""
+        self._carry = b""
+        if not wav.may_be_wav(data):
+            self._at_head = False
+            return data
+        header = wav.parse_header(data) if len(data) >= 12 else 12
+        if isinstance(header, int):
+            self._carry = data
+            return b""
+        self._at_head = False
+        declared = AudioFormat(header.encoding, header.sample_rate, header.channels)
+        if declared != self.format:
+            raise ValueError(
+                f"expected {_describe(self.format)}, got a wav header of {_describe(declared)}"
+            )
+        self._data_left = header.data_size
+        return data[header.data_start :]
+
+    def _convert(self, data: bytes, *, is_last: bool) -> list[Samples]:
+        if not self._at_head:
+            num_whole = len(data) - len(data) % self.format.frame_bytes
+            self._carry, data = data[num_whole:], data[:num_whole]
+        samples = _to_float(data, self.format.encoding)
+        channels = [
+            np.ascontiguousarray(samples[channel :: self.format.channels])
+            for channel in range(self.format.channels)
+        ]
+        if not self._resamplers:
+            return channels
+        return [
+            # a band-limited full-scale signal may overshoot by a few percent
+            np.clip(resampler.resample_chunk(channel, last=is_last), -1.0, 1.0)
+            for resampler, channel in zip(self._resamplers, channels, strict=True)
+        ]
+
+
+def _describe(audio_format: AudioFormat) -> str:
+    return f"{audio_format.encoding} {audio_format.sample_rate} Hz x {audio_format.channels}"
+
+
+def _to_float(data: bytes, encoding: str) -> Samples:
+    """Convert whole samples to float32 in [-1, 1]; what is not a number becomes silence."""
+    match encoding:
+        case "pcm_s16le":
+            return np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
+        case "pcm_f32le":
+            samples = np.frombuffer(data, "<f4").astype(np.float32)
+            samples[~np.isfinite(samples)] = 0.0
+            return np.clip(samples, -1.0, 1.0)
+        case "mulaw":
+            return _MULAW[np.frombuffer(data, np.uint8)]
+        case "alaw":
+            return _ALAW[np.frombuffer(data, np.uint8)]
+        case _:
+            raise AssertionError(f"unchecked encoding {encoding}")
+
+
+def _mulaw_table() -> npt.NDArray[np.float32]:
+    """(256,) amplitudes of the mu-law codes, by ITU-T G.711."""
+    code = ~np.arange(256, dtype=np.uint8)
+    exponent, mantissa = (code >> 4) & 7, code & 15
+    magnitude = (((mantissa.astype(np.int32) << 3) + 132) << exponent) - 132
+    return (np.where(code & 128, -magnitude, magnitude) / 32768).astype(np.float32)
+
+
+def _alaw_table() -> npt.NDArray[np.float32]:
+    """(256,) amplitudes of the A-law codes, by ITU-T G.711."""
+    code = np.arange(256, dtype=np.uint8) ^ 0x55
+    exponent, mantissa = ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32)
+    first = (mantissa << 4) + 8  # the lowest step is linear
+    magnitude = np.where(exponent > 0, (first + 256) << np.maximum(exponent - 1, 0), first)
+    return (np.where(code & 128, magnitude, -magnitude) / 32768).astype(np.float32)
+
+
+_MULAW = _mulaw_table()
+_ALAW = _alaw_table()

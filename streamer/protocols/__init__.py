@@ -1,0 +1,1 @@
+"""What clients already speak: one folder a protocol."""

@@ -1,0 +1,1 @@
+"""Our own protocol, /v1/stream: resumable, specified in docs/protocol.md."""

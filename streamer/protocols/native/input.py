@@ -1,0 +1,72 @@
+"""What a client of `/v1/stream` sends, as the bytes that a session takes.
+
+Raw samples go through as they are. A container is decoded as it arrives, in a thread, and goes on
+as 16 kHz float32.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+import numpy as np
+
+from engine.api import SAMPLE_RATE, Samples
+from streamer.audio.container import ContainerDecoder
+from streamer.audio.pcm import AudioFormat
+
+CONTAINER = "container"  # in place of an encoding: the bytes say themselves what they hold
+
+
+class SoundInput:
+    """The sound of one session; a context manager.
+
+    Attributes:
+        format: of what `decode` returns.
+    """
+
+    def __init__(self, encoding: str, sample_rate: int, channels: int) -> None:
+        """Declare the sound.
+
+        Raises:
+            ValueError: it cannot be taken in.
+        """
+        self._decoder: ContainerDecoder | None = None
+        if encoding == CONTAINER:
+            self.format = AudioFormat("pcm_f32le", SAMPLE_RATE, channels)
+            self._decoder = ContainerDecoder(channels=channels)
+        else:
+            self.format = AudioFormat(encoding, sample_rate, channels)
+
+    def __enter__(self) -> Self:
+        if self._decoder is not None:
+            self._decoder.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._decoder is not None:
+            self._decoder.__exit__()
+
+    async def decode(self, data: bytes) -> bytes:
+        """Convert a message; what is not complete yet comes with a later one.
+
+        Raises:
+            AudioError: this is no audio.
+        """
+        if self._decoder is None:
+            return data
+        return _interleave(await asyncio.to_thread(self._decoder.feed, data))
+
+    async def flush(self) -> bytes:
+        """Give what is left inside, at the end of the sound.
+
+        Raises:
+            AudioError: there was no audio at all.
+        """
+        if self._decoder is None:
+            return b""
+        return _interleave(await asyncio.to_thread(self._decoder.flush))
+
+
+def _interleave(channels: list[Samples]) -> bytes:
+    return np.ascontiguousarray(np.stack(channels).T).tobytes() if channels else b""

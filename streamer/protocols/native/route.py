@@ -1,0 +1,321 @@
+"""`/v1/stream`: sound in, captions out, in the protocol that docs/protocol.md specifies."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import json
+import logging
+import time
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from streamer import protocol
+from streamer.access.keys import current_key
+from streamer.access.refusal import RETRY_AFTER_S
+from streamer.protocol import ProtocolError
+from streamer.protocols.native.parking import Parking
+from streamer.protocols.native.session import EMPTY, StreamSession
+from streamer.service import Service
+from streamer.transport.connection import (
+    Connection,
+    Disconnected,
+    MessageTooBig,
+    SlowReader,
+    accept,
+    race,
+    read_query,
+    refuse,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_UNSENT_BYTES = 2**20  # of messages that wait for a client; more and it is dropped
+UNKNOWN_SESSION = ProtocolError(
+    "unknown_session", "no such session, or it is too long ago", field="session"
+)
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """Serve `/v1/stream`, and what sessions said whose clients did not come back."""
+    parking = Parking(service)
+    carried: dict[str, Client] = {}  # by session, the socket that carries it
+    return [
+        WebSocketRoute(protocol.PATH, functools.partial(_serve, service, parking, carried)),
+        Route("/v1/sessions/{id}", functools.partial(_show, parking)),
+    ]
+
+
+async def _serve(
+    service: Service, parking: Parking, carried: dict[str, Client], websocket: WebSocket
+) -> None:
+    refusal = service.refusal()
+    # whoever is here goes before who may come back; a resumed session has its place already
+    if refusal is not None and not (refusal.code == "busy" and parking.num_waiting):
+        await refuse(websocket, refusal)
+        return
+    connection = await accept(websocket, service.config)
+    await Client(service, parking, carried, connection).run(read_query(websocket))
+
+
+async def _show(parking: Parking, request: Request) -> JSONResponse:
+    """Give the messages of a session whose client is away, from a number on."""
+    session = _find(parking, request.path_params["id"])
+    if session is None:
+        error = {"code": UNKNOWN_SESSION.code, "message": UNKNOWN_SESSION.message}
+        return JSONResponse({"error": error}, status_code=404)
+    try:
+        after = int(request.query_params["seq"])
+    except (KeyError, ValueError):
+        after = -1
+    messages = [json.loads(entry.text) for entry in session.journal.after(after)]
+    return JSONResponse({"done": session.is_over, "messages": messages})
+
+
+def _find(parking: Parking, session_id: str) -> StreamSession | None:
+    """Find a session whose client is away, of the key that asks."""
+    session = parking.find(session_id)
+    return session if session and session.key_name == current_key.get().name else None
+
+
+class Client:
+    """One socket: carries a session of its own, or one that another socket lost."""
+
+    def __init__(
+        self,
+        service: Service,
+        parking: Parking,
+        carried: dict[str, Client],
+        connection: Connection,
+    ) -> None:
+        self._service = service
+        self._parking = parking
+        self._carried = carried
+        self._connection = connection
+        self._session = StreamSession(service)
+        self._cursor = -1  # seq up to which this socket has all
+        self._changed = asyncio.Event()
+        self._has_failed_start = False  # what may have been a start could not be understood
+        self._is_replaced = False  # another socket carries the session now
+        self._left = asyncio.Event()
+        self._expires_at = time.monotonic() + service.config.max_session_s
+
+    async def run(self, parameters: dict[str, list[str]]) -> None:
+        """Serve the client; never raise for what it does."""
+        self._carry(self._session)
+        try:
+            await race(self._write(), self._read(parameters), self._announce_stop())
+        except Disconnected:
+            logger.debug("session %s: its client is gone", self._session.id[:6])
+        except SlowReader:
+            logger.info("session %s: its client does not read", self._session.id[:6])
+            await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "slow reader")
+        except Exception:
+            logger.exception("session %s failed", self._session.id[:6])
+            await self._connection.close(protocol.CLOSE_INTERNAL, "internal")
+        finally:
+            await self._leave()
+
+    # --- to the client ---------------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        """Send what the session says, then the close."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._is_replaced:
+                await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "resumed elsewhere")
+                return
+            session = self._session
+            if session.journal.num_unsent_bytes > MAX_UNSENT_BYTES:
+                raise SlowReader
+            for entry in session.journal.after(self._cursor):
+                await self._connection.send(entry.text)
+                self._cursor = entry.seq
+            session.journal.mark_sent(self._cursor)
+            if session.close_code is not None and not session.journal.after(self._cursor):
+                await self._connection.close(session.close_code, session.close_reason)
+                session.finish_delivery()
+                return
+
+    async def _announce_stop(self) -> None:
+        """Tell the client when the service stops, so that it goes on elsewhere."""
+        await self._service.draining.wait()
+        if self._session.start is not None and not self._session.is_over:
+            self._session.say(protocol.Reconnect(retry_after_s=RETRY_AFTER_S))
+        elif not self._session.is_over:
+            self._session.conclude(protocol.CLOSE_RESTART, "restarting")
+        await asyncio.Event().wait()
+
+    # --- from the client -------------------------------------------------------------------------
+
+    async def _read(self, parameters: dict[str, list[str]]) -> None:
+        """Pass on what the client sends until the session is over."""
+        try:
+            await self._open(parameters)
+            # ended before it began, or refused: what still comes belongs to nothing
+            if self._session.start is not None:
+                await self._listen()
+        except ProtocolError as error:
+            close_code = protocol.CLOSE_PROTOCOL_ERROR
+            self._session.fail(close_code, error.code, error.message, field=error.field)
+        except MessageTooBig as error:
+            self._session.fail(protocol.CLOSE_TOO_BIG, "too_big", str(error))
+        # the socket closes when all is sent; until then nothing more is read
+        await asyncio.Event().wait()
+
+    async def _open(self, parameters: dict[str, list[str]]) -> None:
+        """Wait for what opens the session: settings, sound, or the session to resume."""
+        query = protocol.parse_query(parameters)
+        assert isinstance(query.message, protocol.Start)
+        if protocol.has_start(parameters):
+            await self._begin(query)
+            return
+        self._session.report_ignored(query.ignored)
+        timeout_s = self._service.config.start_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._session.start is None and not self._session.is_over:
+                    await self._take_opening(await self._connection.receive(), query)
+        except TimeoutError:
+            raise ProtocolError(
+                "start_timeout", f"expected start or audio within {timeout_s:g} s, got nothing"
+            ) from None
+
+    async def _take_opening(self, message: str | bytes, query: protocol.Parsed) -> None:
+        if isinstance(message, bytes):
+            if not message:
+                self._session.report(EMPTY)
+                return
+            if self._has_failed_start:
+                # with the defaults it would be another session than the client asked for
+                raise ProtocolError("not_started", "expected a valid start before audio")
+            await self._begin(query)
+            await self._session.take(message)
+            return
+        parsed = self._parse(message)
+        match parsed and parsed.message:
+            case protocol.Start():
+                assert parsed is not None
+                await self._begin(parsed)
+            case protocol.Resume() as resume:
+                await self._resume(resume)
+            case protocol.End():
+                self._session.say(protocol.Done(duration=0.0, segments=0))
+                self._session.conclude(protocol.CLOSE_NORMAL)
+            case protocol.Update() | protocol.Finalize():
+                self._session.report(ProtocolError("not_started", "expected start or audio first"))
+
+    async def _listen(self) -> None:
+        """Pass messages on for as long as the session lasts."""
+        config = self._service.config
+        while True:
+            limit_s = min(config.idle_timeout_s, self._expires_at - time.monotonic())
+            try:
+                async with asyncio.timeout(limit_s):
+                    message = await self._connection.receive()
+            except TimeoutError:
+                await self._stop_early()
+                return
+            if isinstance(message, bytes):
+                await self._session.take(message)
+                continue
+            parsed = self._parse(message)
+            if parsed is None:
+                continue
+            self._session.report_ignored(parsed.ignored)
+            match parsed.message:
+                case protocol.Start() | protocol.Resume():
+                    self._session.report(
+                        ProtocolError("already_started", "expected start or resume only once")
+                    )
+                case other:
+                    await self._session.take(other)
+
+    async def _stop_early(self) -> None:
+        """End a session that lasts too long or is idle; what was said still arrives."""
+        config = self._service.config
+        code, message = "idle", f"expected a message within {config.idle_timeout_s:g} s"
+        if time.monotonic() >= self._expires_at:
+            code = "session_too_long"
+            message = f"expected a session of at most {config.max_session_s:g} s"
+        self._session.say(protocol.Error(code, message, True))
+        await self._session.take(protocol.End())
+
+    def _parse(self, text: str) -> protocol.Parsed | None:
+        try:
+            return protocol.parse_client(text)
+        except ProtocolError as error:
+            self._has_failed_start |= error.code in ("invalid_field", "too_long")
+            self._session.report(error)
+            return None
+
+    async def _begin(self, parsed: protocol.Parsed) -> None:
+        assert isinstance(parsed.message, protocol.Start)
+        refusal = self._service.refusal()
+        if refusal is not None and refusal.code == "busy":
+            await self._parking.evict_oldest()
+        await self._session.begin(parsed.message)
+        self._session.report_ignored(parsed.ignored)
+
+    # --- one session, several sockets ------------------------------------------------------------
+
+    async def _resume(self, resume: protocol.Resume) -> None:
+        """Carry on with a session that lost its socket, or tell that it is gone."""
+        previous = self._carried.get(resume.session)
+        if previous not in (None, self) and previous.key_name == self.key_name:
+            # the server may not have noticed yet that the old socket is dead
+            previous.replace()
+            await previous.wait_left()
+        session = None
+        if _find(self._parking, resume.session) is not None:
+            session = await self._parking.take(resume.session)
+        if session is None:
+            self._service.metrics.resumed("unknown")
+            self._session.report(UNKNOWN_SESSION)
+            return
+        self._service.metrics.resumed("resumed")
+        ready = dataclasses.replace(session.ready(), resumed=True, seq=resume.seq)
+        has_all = session.journal.has_all_after(resume.seq)
+        del self._carried[self._session.id]
+        self._session = session
+        await self._connection.send(protocol.encode(ready))
+        self._cursor = resume.seq
+        self._carry(session)
+        if not has_all:
+            session.report(
+                ProtocolError("messages_lost", f"expected a seq that is kept, got {resume.seq}")
+            )
+
+    @property
+    def key_name(self) -> str:
+        """Of the key whose session this is."""
+        return self._session.key_name
+
+    def replace(self) -> None:
+        """Give the session up: another socket carries it."""
+        self._is_replaced = True
+        self._changed.set()
+
+    async def wait_left(self) -> None:
+        """Return when this socket has let go of its session."""
+        await self._left.wait()
+
+    def _carry(self, session: StreamSession) -> None:
+        self._carried[session.id] = self
+        session.on_change = self._changed.set
+        self._changed.set()
+
+    async def _leave(self) -> None:
+        session = self._session
+        self._carried.pop(session.id, None)
+        session.on_change = lambda: None
+        if session.is_resumable:
+            await self._parking.park(session)
+        else:
+            await session.close()
+        self._left.set()

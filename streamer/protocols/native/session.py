@@ -1,0 +1,320 @@
+"""A session of `/v1/stream` apart from the socket that carries it.
+
+It takes what the client sends in order, numbers what there is to say, and goes on while its client
+is away, if that client asked for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+from collections.abc import Callable
+
+from engine.api import EngineBusy, InvalidRequest, Task
+from streamer import protocol
+from streamer.access.keys import current_key
+from streamer.access.refusal import RETRY_AFTER_S
+from streamer.audio.container import AudioError
+from streamer.protocol import ProtocolError, ServerMessage, Start
+from streamer.protocols.native.input import SoundInput
+from streamer.protocols.native.journal import Journal
+from streamer.protocols.native.sample_check import SampleCheck
+from streamer.service import Service
+from streamer.session.live import LiveSession
+from streamer.session.served import ServedSession
+from streamer.transcription.settings import Delay, Endpointing, SessionSettings
+from streamer.transport.connection import MAX_ERRORS, race
+
+logger = logging.getLogger(__name__)
+
+Input = bytes | protocol.Update | protocol.Finalize | protocol.End
+
+EMPTY = ProtocolError("empty_message", "expected audio, got a message of 0 bytes")
+
+
+class StreamSession:
+    """What one client sends and is told. Begun by `begin`, given up by `close`."""
+
+    def __init__(self, service: Service) -> None:
+        self.id = secrets.token_urlsafe(16)  # whoever knows it can resume the session
+        self.key_name = current_key.get().name
+        self.journal = Journal()
+        # why and how the socket closes once all is sent; None while the session goes on
+        self.close_code: int | None = None
+        self.close_reason = ""
+        self.start: Start | None = None  # None until it is begun
+        # called when there is something to send; set by the socket that carries the session
+        self.on_change: Callable[[], None] = _nothing
+        self._service = service
+        # what the client sent, in order, and is not transcribed far enough to take more
+        self._inputs: asyncio.Queue[Input] = asyncio.Queue(1)
+        self._opened = asyncio.Event()
+        self._delivered = asyncio.Event()  # all is sent, or nobody waits for it
+        self._task: asyncio.Task[None] | None = None
+        self._live: ServedSession | None = None
+        self._check: SampleCheck | None = None  # from `begin` on
+        self._num_errors = 0
+        self._reported: set[tuple[str, str | None]] = set()  # what is said only once
+        self._is_ended = False  # the client said so; no more sound is taken
+
+    @property
+    def is_over(self) -> bool:
+        """All is said."""
+        return self.close_code is not None
+
+    @property
+    def is_resumable(self) -> bool:
+        """There is something left for a client that comes back, and it asked for that."""
+        has_failed = self.close_code not in (None, protocol.CLOSE_NORMAL)
+        return self.resume_s is not None and not has_failed and not self._delivered.is_set()
+
+    @property
+    def resume_s(self) -> float | None:
+        """How long a broken connection has to come back."""
+        grace_s = self._service.config.resume_grace_s
+        return grace_s if self.start is not None and self.start.resumable and grace_s > 0 else None
+
+    # --- from the client -------------------------------------------------------------------------
+
+    async def begin(self, start: Start) -> None:
+        """Open the session; returns when it is open or has failed.
+
+        Raises:
+            ProtocolError: a value is out of its range.
+        """
+        assert self.start is None, "begun once"
+        try:
+            sound = SoundInput(start.encoding, start.sample_rate, start.channels)
+            settings = _settings(start)
+        except ValueError as error:
+            raise ProtocolError("invalid_value", str(error), is_fatal=True) from None
+        self.start = start
+        self._check = SampleCheck(start)
+        self.journal.keep_sent = self.resume_s is not None
+        self._task = asyncio.create_task(
+            self._run(start, sound, settings), name=f"session {self.id[:6]}"
+        )
+        await self._opened.wait()
+
+    async def take(self, item: Input) -> None:
+        """Take sound or a command; waits while the session is too far ahead of its text.
+
+        What is taken counts: the session keeps it if its client goes away.
+        """
+        assert self._check is not None, "begun"
+        if self._is_ended:
+            self._refuse_after_end(item)
+            return
+        if isinstance(item, bytes):
+            if not item:
+                self.report(EMPTY)
+                return
+            if (error := self._check.take(item)) is not None:
+                self.report_once(error)
+        elif isinstance(item, protocol.End):
+            self._is_ended = True
+            if (error := self._check.finish()) is not None:
+                self.report(error)
+        await self._inputs.put(item)
+
+    def _refuse_after_end(self, item: Input) -> None:
+        found = "audio" if isinstance(item, bytes) else "another message"
+        code = "audio_after_end" if isinstance(item, bytes) else "already_ended"
+        self.report_once(ProtocolError(code, f"expected nothing after end, got {found}"))
+
+    # --- to the client ---------------------------------------------------------------------------
+
+    def say(self, message: ServerMessage) -> None:
+        """Number a message and have it sent."""
+        message = dataclasses.replace(message, seq=self.journal.next_seq)
+        segment = None
+        if isinstance(message, protocol.Partial):
+            segment = message.channel, message.segment
+        elif isinstance(message, protocol.Final):
+            self.journal.close_segment((message.channel, message.segment))
+        self.journal.append(protocol.encode(message), partial_of=segment)
+        self.on_change()
+
+    def report(self, error: ProtocolError) -> None:
+        """Tell the client what was wrong; the session goes on unless it is too much."""
+        self._num_errors += 1
+        if error.is_fatal:
+            self.fail(protocol.CLOSE_PROTOCOL_ERROR, error.code, error.message, field=error.field)
+        elif self._num_errors > MAX_ERRORS:
+            message = f"expected at most {MAX_ERRORS} errors"
+            self.fail(protocol.CLOSE_PROTOCOL_ERROR, "too_many_errors", message)
+        else:
+            self.say(protocol.Error(error.code, error.message, False, field=error.field))
+
+    def report_once(self, error: ProtocolError) -> None:
+        """Tell the client what was wrong, unless it was told before."""
+        if (error.code, error.field) not in self._reported:
+            self._reported.add((error.code, error.field))
+            self.report(error)
+
+    def report_ignored(self, names: tuple[str, ...]) -> None:
+        """Name the fields that this version does not know, each once."""
+        for name in names:
+            self.report_once(
+                ProtocolError("unknown_field", f"{name}: not a field, ignored", field=name)
+            )
+
+    def fail(
+        self,
+        close_code: int,
+        code: str,
+        message: str,
+        *,
+        field: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Say that the session cannot go on, and end it."""
+        if not self.is_over:
+            self.say(protocol.Error(code, message, True, field=field, retry_after_s=retry_after_s))
+            self.conclude(close_code, code)
+
+    def conclude(self, close_code: int, reason: str = "") -> None:
+        """Have the socket closed once all is sent."""
+        if not self.is_over:
+            self.close_code, self.close_reason = close_code, reason
+            self.on_change()
+
+    def finish_delivery(self) -> None:
+        """Note that all is sent, or that nobody waits for it: the session's place is free."""
+        self._delivered.set()
+
+    # --- its life --------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Give the session's place away; what was said is still made final."""
+        self.finish_delivery()
+        if self._live is not None:
+            self._live.is_leaving = True
+
+    async def expire(self) -> None:
+        """End the sound for a client that did not come back; return when its text is final."""
+        self.leave()
+        if not self._is_ended:
+            self._is_ended = True
+            await self._inputs.put(protocol.End())
+        if self._task is not None:
+            await asyncio.wait((self._task,))
+
+    async def close(self) -> None:
+        """Abort what is still running."""
+        self.finish_delivery()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, start: Start, sound: SoundInput, settings: SessionSettings) -> None:
+        try:
+            with sound:
+                async with self._service.session(sound.format, settings) as live:
+                    self._live = live
+                    self.say(self.ready())
+                    self._opened.set()
+                    logger.info("session %s opened: %s", self.id[:6], sound.format)
+                    await race(self._speak(live, start.words), self._hear(live, sound, settings))
+                    # the place is held until the text is out: a shutdown waits for it
+                    await self._delivered.wait()
+        except ProtocolError as error:
+            self.fail(protocol.CLOSE_PROTOCOL_ERROR, error.code, error.message)
+        except InvalidRequest as error:
+            self.fail(protocol.CLOSE_PROTOCOL_ERROR, "invalid_request", str(error))
+        except EngineBusy as error:
+            self.fail(protocol.CLOSE_BUSY, "busy", str(error), retry_after_s=RETRY_AFTER_S)
+        except Exception:
+            logger.exception("session %s failed", self.id[:6])
+            message = f"internal error in session {self.id[:6]}"
+            self.fail(protocol.CLOSE_INTERNAL, "internal", message)
+        finally:
+            self._opened.set()
+            if self._live is not None:
+                logger.info(
+                    "session %s closed: %.1f s, %d segments, %d errors",
+                    self.id[:6],
+                    protocol.seconds(self._live.duration),
+                    self._live.num_segments,
+                    self._num_errors,
+                )
+
+    def ready(self) -> protocol.Ready:
+        """Describe the session as it is now."""
+        info, start, check = self._service.info, self.start, self._check
+        assert info is not None and start is not None and check is not None, "loaded and begun"
+        return protocol.Ready(
+            session=self.id,
+            model=info.name,
+            encoding=start.encoding,
+            sample_rate=start.sample_rate,
+            channels=start.channels,
+            language=_language(start.language),
+            resume_s=self.resume_s,
+            received_bytes=check.num_bytes,
+        )
+
+    async def _speak(self, live: LiveSession, with_words: bool) -> None:
+        async for event in live.events():
+            self.say(protocol.from_event(event, with_words=with_words))
+        self.say(
+            protocol.Done(duration=protocol.seconds(live.duration), segments=live.num_segments)
+        )
+        self.conclude(protocol.CLOSE_NORMAL)
+
+    async def _hear(self, live: LiveSession, sound: SoundInput, settings: SessionSettings) -> None:
+        while True:
+            match await self._inputs.get():
+                case bytes() as data:
+                    try:
+                        await live.feed(await sound.decode(data))
+                    except (AudioError, ValueError) as error:
+                        raise ProtocolError("invalid_audio", str(error)) from None
+                case protocol.Update() as update:
+                    settings = _updated(settings, update)
+                    live.update(settings)
+                case protocol.Finalize():
+                    await live.finalize()
+                case protocol.End():
+                    try:
+                        await live.feed(await sound.flush())
+                    except AudioError as error:
+                        raise ProtocolError("invalid_audio", str(error)) from None
+                    await live.end()
+
+
+def _nothing() -> None:
+    """Nobody carries the session now."""
+
+
+def _settings(start: Start) -> SessionSettings:
+    return SessionSettings(
+        language=_language(start.language),
+        task=Task(start.task),
+        prompt=start.prompt,
+        hotwords=tuple(start.hotwords),
+        word_times=start.words,
+        partials=start.partials,
+        delay=Delay(start.delay),
+        endpointing=Endpointing(start.endpointing),
+        silence_ms=start.silence_ms,
+        pre_roll_ms=start.pre_roll_ms,
+        max_segment_s=start.max_segment_s,
+        vad_threshold=start.vad_threshold,
+    )
+
+
+def _updated(settings: SessionSettings, update: protocol.Update) -> SessionSettings:
+    if update.language is not None:
+        settings = dataclasses.replace(settings, language=_language(update.language))
+    if update.prompt is not None:
+        settings = dataclasses.replace(settings, prompt=update.prompt)
+    if update.hotwords is not None:
+        settings = dataclasses.replace(settings, hotwords=tuple(update.hotwords))
+    return settings
+
+
+def _language(name: str | None) -> str | None:
+    return None if name in (None, "", "auto") else name

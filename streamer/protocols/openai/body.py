@@ -1,0 +1,96 @@
+"""Bodies of requests: small JSON objects, and forms whose file goes to disk as it arrives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Any
+
+from starlette.datastructures import FormData
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from streamer.protocols.openai.error import ApiError
+from streamer.transport.upload import UploadError, read_body
+
+MAX_BODY_BYTES = 1 << 20  # of JSON
+MAX_FIELDS = 64
+MAX_FIELD_BYTES = 64 * 1024  # of a prompt, in characters several times what a model reads
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """Read a JSON object; no body is an empty one.
+
+    Raises:
+        ApiError: it is none, or it is too large, or it does not go on.
+    """
+    try:
+        body = b"".join([piece async for piece in read_body(request, MAX_BODY_BYTES)])
+    except UploadError as error:
+        raise _refusal(error, "body") from None
+    return parse_object(body) if body else {}
+
+
+@contextlib.asynccontextmanager
+async def open_form(request: Request, max_upload_bytes: int) -> AsyncIterator[FormData]:
+    """Read a multipart form; more than a megabyte of its file waits on disk, not in memory.
+
+    Raises:
+        ApiError: this is no such form, or it is too large, or it does not go on.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "multipart/form-data":
+        raise ApiError(
+            f"expected a body of multipart/form-data, got {kind!r:.60}", code="invalid_content_type"
+        )
+    parser = MultiPartParser(
+        request.headers,
+        read_body(request, max_upload_bytes),
+        max_files=1,
+        max_fields=MAX_FIELDS,
+        max_part_size=MAX_FIELD_BYTES,
+    )
+    try:
+        form = await parser.parse()
+    except UploadError as error:
+        raise _refusal(error, "file") from None
+    except (MultiPartException, KeyError, UnicodeDecodeError) as error:
+        reason = error.message if isinstance(error, MultiPartException) else "it is malformed"
+        raise ApiError(f"the form cannot be read: {reason}", code="invalid_form") from None
+    try:
+        yield form
+    finally:
+        await form.close()
+
+
+def parse_object(text: str | bytes) -> dict[str, Any]:
+    """Parse a JSON object, strictly.
+
+    Raises:
+        ApiError: invalid_json.
+    """
+    try:
+        values = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:  # of UTF-8, too
+        raise ApiError(f"expected a JSON object, got {error}", code="invalid_json") from None
+    except RecursionError:
+        raise ApiError("expected a JSON object, got deep nesting", code="invalid_json") from None
+    if not isinstance(values, dict):
+        raise ApiError("expected a JSON object", code="invalid_json")
+    return values
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name}, which is no JSON")
+
+
+def _refusal(error: UploadError, what: str) -> ApiError:
+    is_large = error.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return ApiError(
+        str(error),
+        code=f"{what}_too_large" if is_large else "request_timeout",
+        param="file" if is_large and what == "file" else None,
+        status=error.status,
+    )

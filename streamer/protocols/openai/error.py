@@ -1,0 +1,112 @@
+"""Errors as OpenAI writes them, in bodies and in events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.responses import JSONResponse
+
+from engine.api import ModelInfo
+from streamer.access.refusal import Refusal
+from streamer.protocols.language_names import code_of
+from streamer.protocols.openai.model import is_served
+from streamer.service import Service
+
+INVALID = "invalid_request_error"
+
+
+class ApiError(Exception):
+    """The client's fault, or no room; the message is fit for a client to read."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        kind: str = INVALID,
+        status: HTTPStatus = HTTPStatus.BAD_REQUEST,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.param = param
+        self.kind = kind
+        self.status = status
+        self.headers = dict(headers or {})
+
+    @classmethod
+    def refused(cls, refusal: Refusal) -> ApiError:
+        """Write a refusal of the service."""
+        is_limit = refusal.status is HTTPStatus.TOO_MANY_REQUESTS
+        return cls(
+            refusal.message,
+            code=refusal.code,
+            kind="rate_limit_error" if is_limit else "server_error",
+            status=refusal.status,
+            headers=refusal.headers,
+        )
+
+    def response(self) -> JSONResponse:
+        """Write the error as the answer to a request."""
+        return JSONResponse({"error": self.fields}, status_code=self.status, headers=self.headers)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        return {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.code,
+        }
+
+
+def served_model(service: Service) -> ModelInfo:
+    """Give the model that answers.
+
+    Raises:
+        ApiError: there is none yet.
+    """
+    info = service.info
+    if info is None:
+        refusal = service.refusal()
+        assert refusal is not None, "a service without a model refuses"
+        raise ApiError.refused(refusal)
+    return info
+
+
+def check_model(name: str, info: ModelInfo, *, param: str = "model") -> None:
+    """Refuse a model that is not served.
+
+    Raises:
+        ApiError: 404 model_not_found.
+    """
+    if not is_served(name, info):
+        raise ApiError(
+            f"the model {name!r:.80} does not exist here, the one served is {info.name!r}",
+            code="model_not_found",
+            param=param,
+            status=HTTPStatus.NOT_FOUND,
+        )
+
+
+def check_language(name: str | None, info: ModelInfo, *, param: str = "language") -> str | None:
+    """Give the code of a language as the model knows it; None and "" leave it to detection.
+
+    "en-US" and "English" are "en".
+
+    Raises:
+        ApiError: the model does not know it.
+    """
+    if not name:
+        return None
+    code = code_of(name)
+    if code not in info.languages:
+        raise ApiError(
+            f"expected an ISO 639-1 language that {info.name} knows, got {name!r:.40}",
+            code="unsupported_language",
+            param=param,
+        )
+    return code

@@ -1,0 +1,68 @@
+"""`/v1/realtime`: OpenAI's Realtime API, for transcription. docs/openai.md says what is served.
+
+vLLM has another protocol at the same address (docs/vllm-realtime.md). Its clients show themselves
+by their first message.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from http import HTTPStatus
+
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from streamer.access.refusal import Refusal
+from streamer.protocols.openai.model import ALIASES
+from streamer.protocols.openai.realtime import secret_route
+from streamer.protocols.openai.realtime.config import RealtimeConfig
+from streamer.protocols.openai.realtime.secrets import SecretSessions
+from streamer.protocols.openai.realtime.session import RealtimeSession
+from streamer.protocols.vllm.session import VllmSession
+from streamer.service import Service
+from streamer.transport.connection import Connection, refuse
+from streamer.transport.gate import SHOWN
+
+PATH = "/v1/realtime"
+MAX_AUDIO_BYTES = 15 << 20  # of one append, as at OpenAI
+MAX_MESSAGE_BYTES = MAX_AUDIO_BYTES * 4 // 3 + 4096  # the same in base64
+SUBPROTOCOL = "realtime"
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """Serve Realtime's transcription sessions, and the secrets that browsers open them with."""
+    sessions = SecretSessions()
+    return [
+        WebSocketRoute(PATH, functools.partial(_serve, service, sessions)),
+        *secret_route.routes(service, sessions),
+    ]
+
+
+async def _serve(service: Service, sessions: SecretSessions, websocket: WebSocket) -> None:
+    intent = websocket.query_params.get("intent", "transcription")
+    refusal = service.refusal()
+    if refusal is None and intent != "transcription":
+        refusal = Refusal(HTTPStatus.BAD_REQUEST, "invalid_intent", "expected intent=transcription")
+    if refusal is not None:
+        await refuse(websocket, refusal)
+        return
+    info = service.info
+    assert info is not None, "a service without a model refuses"
+    offered = websocket.scope.get("subprotocols", [])
+    await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
+    connection = Connection(
+        websocket,
+        max_message_bytes=MAX_MESSAGE_BYTES,
+        send_timeout_s=service.config.send_timeout_s,
+    )
+    shown = websocket.scope.get(SHOWN, frozenset())
+    config = sessions.find(shown, time.time()) or RealtimeConfig(info)
+    model = websocket.query_params.get("model")
+    if model == info.name or model in ALIASES:
+        # models of conversations stand in addresses too; what they are asked for is not here
+        config = config.update({"audio": {"input": {"transcription": {"model": model}}}})
+    is_old = "realtime=v1" in websocket.headers.get("openai-beta", "")
+    message = await RealtimeSession(service, connection, config, is_old=is_old).run()
+    if message is not None:
+        await VllmSession(service, connection, info).run(message)

@@ -1,0 +1,1 @@
+"""The realtime dialect that vLLM's clients speak."""

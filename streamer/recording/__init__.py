@@ -1,0 +1,1 @@
+"""Whole recordings: cut into chunks, decoded side by side, joined."""

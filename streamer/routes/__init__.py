@@ -1,1 +1,0 @@
-"""What the service answers: one module for each protocol, each with `routes(service)`."""

@@ -1,0 +1,1 @@
+"""The core over an engine: tasks and the clock."""

@@ -1,0 +1,1 @@
+"""The sans-I/O core: samples, hypotheses and now in; windows and events out."""

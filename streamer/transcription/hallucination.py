@@ -1,0 +1,92 @@
+"""Decide whether a hypothesis is the text of speech, or the model's invention.
+
+Several signals together, never a list of phrases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.api import Hypothesis, Word
+from streamer.transcription.word import key, words_of
+
+NO_SPEECH = 0.6  # whisper/transcribe.py
+LOW_LOGPROB = -1.0  # whisper/transcribe.py
+VERY_LOW_LOGPROB = -1.5  # where nothing else speaks against the text
+FEW_TOKENS = 10  # with timestamps: a phrase of up to five words, as the model likes to invent
+HIGH_COMPRESSION = 2.4  # whisper/transcribe.py
+MAX_REPEATS = 4  # of a phrase in a row, in a text that compresses too well
+MAX_PERIOD = 8  # words of such a phrase
+TIMELESS = 320  # 20 ms, the alignment's grain: a word this short was not said
+MAX_TIMELESS = 2  # such words at the end that alignment alone may account for
+LEFT_OVER = 20_000  # 1.25 s of speech behind the last word are worth another window
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A hypothesis and the words of it that are taken for speech."""
+
+    hypothesis: Hypothesis
+    words: list[Word]
+    reason: str | None  # why words were withheld
+    has_loop: bool  # words were left out, since they went round in circles
+
+
+def judge(hypothesis: Hypothesis) -> Heard:
+    """Choose the words of a hypothesis that are taken for speech."""
+    reason = doubt(hypothesis)
+    all_words = [] if reason else words_of(hypothesis)
+    words = cut_loop(all_words) if has_loop(hypothesis) else all_words
+    is_loop = len(words) < len(all_words)
+    if hypothesis.segments and hypothesis.segments[-1].words:
+        words = cut_timeless(words)
+    return Heard(hypothesis, words, reason, is_loop)
+
+
+def doubt(hypothesis: Hypothesis) -> str | None:
+    """Name the reason to withhold this text, or return None to show it.
+
+    The less likely it is that anyone speaks, the likelier a short text has to be: between certain
+    speech and NO_SPEECH, the bound rises from VERY_LOW_LOGPROB to LOW_LOGPROB in a straight line.
+    A long one was said, however badly it was heard.
+    """
+    silence = hypothesis.no_speech_probability / NO_SPEECH
+    if silence > 1.0 and hypothesis.avg_logprob < LOW_LOGPROB:
+        return "no_speech"
+    bound = VERY_LOW_LOGPROB
+    if len(hypothesis.tokens) <= FEW_TOKENS:
+        bound += min(1.0, silence) * (LOW_LOGPROB - VERY_LOW_LOGPROB)
+    return "low_probability" if hypothesis.avg_logprob < bound else None
+
+
+def has_loop(hypothesis: Hypothesis) -> bool:
+    """Tell whether the decoder went round in circles."""
+    return hypothesis.compression_ratio > HIGH_COMPRESSION or hypothesis.is_truncated
+
+
+def cut_loop(words: Sequence[Word]) -> list[Word]:
+    """Keep the words up to where a phrase begins to repeat itself over and over, and it once.
+
+    What comes behind a loop is not to be trusted either. People do repeat themselves; so this is
+    for the words of a hypothesis that has a loop.
+    """
+    keys = [key(word.text) for word in words]
+    for start in range(len(keys)):
+        for period in range(1, MAX_PERIOD + 1):
+            phrase = keys[start : start + period]
+            if phrase * MAX_REPEATS == keys[start : start + period * MAX_REPEATS]:
+                return list(words[: start + period])
+    return list(words)
+
+
+def cut_timeless(words: Sequence[Word]) -> list[Word]:
+    """Leave out the words at the end that take no time.
+
+    A window that ends in mid-sentence tempts the model to finish it: "just turn back on the
+    switch?", where there is no sound any more. Alignment puts all such words at the window's end.
+    """
+    count = len(words)
+    while count and words[count - 1].end - words[count - 1].start <= TIMELESS:
+        count -= 1
+    return list(words[:count] if len(words) - count > MAX_TIMELESS else words)

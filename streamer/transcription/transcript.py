@@ -1,0 +1,175 @@
+"""The words of one open segment: what is settled, and what may still change.
+
+Pure text: hypotheses go in, in the order of their windows. A word settles when enough successive
+hypotheses agree on it and enough sound follows it; what is settled never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.api import Word
+from streamer.transcription.agreement import behind, num_agreed, uncovered
+from streamer.transcription.settings import Delay
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """When a word may settle."""
+
+    num_hypotheses: int  # successive ones that agree on it, the newest included
+    num_unsure: int  # ... if the model is not sure of it
+    margin: int  # samples between the word's end and the end of the newest window
+
+
+SURE = 0.8  # probability from which the model is sure of a word
+OLD = 40_000  # 2.5 s: more sound behind a word than this makes the model no surer of it
+# A volatile word that ends within EDGE of the window's end is not shown, since that may cut it; and
+# one that is less likely than LIKELY only once a second hypothesis has it. Of the words shown, far
+# fewer change then: docs/streaming.md.
+EDGE = 2_400  # 0.15 s
+LIKELY = 0.5
+MOST_TAKEN = 3  # words that are taken from what is shown at once; else the next hypothesis decides
+
+PATIENCE = {
+    Delay.MINIMAL: Patience(2, 2, 0),
+    Delay.LOW: Patience(2, 4, 6_400),
+    Delay.MEDIUM: Patience(3, 4, 12_800),
+    Delay.HIGH: Patience(3, 5, 16_000),
+    Delay.XHIGH: Patience(4, 6, 32_000),
+}
+
+
+class Transcript:
+    """Collects the words of one segment."""
+
+    def __init__(
+        self, start: int, patience: Patience, context: Sequence[Word] = (), floor: int = 0
+    ) -> None:
+        """Open a segment.
+
+        Args:
+            start: of the segment, in samples from the start of the stream.
+            patience: when words settle.
+            context: words of the segment before that are inside the first window.
+            floor: end of the segment before; what lies before it is not read anew.
+        """
+        self.start = start
+        self.patience = patience
+        self.settled: list[Word] = []
+        self.volatile: list[Word] = []
+        self._context = list(context)
+        self._floor = floor
+        self._num_slid = 0  # settled words that lie before the window
+        self._tails: list[list[Word]] = []  # unsettled words of the last hypotheses, oldest first
+        self._before: list[Word] = []  # the volatile words before the newest ones
+        self._edge = 0  # end of the newest window, if it may have cut a word
+        self.steady: list[Word] = []  # volatile words that are worth showing
+
+    @property
+    def anchors(self) -> list[Word]:
+        """The words inside the window that are settled, here or in the segment before."""
+        return self._context + self.settled[self._num_slid :]
+
+    def preview(self, words: Sequence[Word], end: int) -> None:
+        """Show a hypothesis that does not count for settling."""
+        self._before, self._edge = self.volatile, end
+        self.volatile = self._new(words)
+        self._choose_steady()
+
+    def agree(self, words: Sequence[Word], end: int, *, is_pause: bool, may_settle: bool) -> None:
+        """Take the hypothesis of a marked window; settle what it shares with those before it.
+
+        Args:
+            words: of the hypothesis of the whole window.
+            end: of the window.
+            is_pause: silence follows the last word, so no word is cut by the window's end.
+            may_settle: False only keeps the words for `complete`.
+        """
+        tail = self._new(words)
+        count = 0
+        if may_settle:
+            count = self._num_trusted(tail, end)
+        if not is_pause:
+            last = end - self.patience.margin
+            count = min(count, sum(word.end <= last for word in tail), max(0, len(tail) - 1))
+        self._tails = [*self._tails, tail][-self.patience.num_unsure :]
+        self._before, self._edge = self.volatile, end + EDGE if is_pause else end
+        self.volatile = tail
+        self._settle(count)
+        self._choose_steady()
+
+    def _new(self, words: Sequence[Word]) -> list[Word]:
+        """Leave out the words of a hypothesis that are settled or the segment before's."""
+        return behind(self._floor, uncovered(self.anchors, words))
+
+    def _choose_steady(self) -> None:
+        """Choose what to show: words at the end often change at once.
+
+        A word that is read anew, and unlikely, hides all behind it. People would see most of a line
+        vanish and come back, so what is shown then stays until a hypothesis has as much.
+        """
+        num_agreed_before = num_agreed(self._before, self.volatile)
+        count = 0
+        for index, word in enumerate(self.volatile):
+            is_likely = index < num_agreed_before or word.probability >= LIKELY
+            if word.end > self._edge - EDGE or not is_likely:
+                break
+            count += 1
+        if count >= len(self.steady) - MOST_TAKEN:
+            self.steady = self.volatile[:count]
+
+    def _num_trusted(self, tail: Sequence[Word], end: int) -> int:
+        """Count the words at the start of a new tail that enough hypotheses share."""
+        agreed = [num_agreed(older, tail) for older in reversed(self._tails)]
+        for index, word in enumerate(tail):
+            is_sure = word.probability >= SURE or end - word.end >= OLD
+            num_wanted = self.patience.num_hypotheses if is_sure else self.patience.num_unsure
+            num_others = num_wanted - 1
+            if len(agreed) < num_others or min(agreed[:num_others], default=index + 1) <= index:
+                return index
+        return len(tail)
+
+    def settle_until(self, end: int) -> None:
+        """Settle the volatile words that end by `end`, agreed or not."""
+        self._settle(sum(word.end <= end for word in self.volatile))
+
+    @property
+    def newest(self) -> list[Word]:
+        """The unsettled words of the newest marked window."""
+        return self._tails[-1] if self._tails else []
+
+    def complete(self, reread: list[Word] | None = None) -> None:
+        """Settle all that the newest marked window has: it was the last one before a silence.
+
+        Args:
+            reread: what a second reading has in place of its unsettled words.
+        """
+        self.volatile = self.newest if reread is None else reread
+        self._settle(len(self.volatile))
+        self._tails, self.steady = [], []
+
+    def forget_disagreement(self) -> None:
+        """Let the next hypothesis agree only with those after it: it reads another language."""
+        self._tails = []
+
+    def slide(self, num_words: int) -> None:
+        """Move the window's start behind this many of the anchors."""
+        assert 0 <= num_words <= len(self.anchors), (num_words, len(self.anchors))
+        num_context = min(num_words, len(self._context))
+        del self._context[:num_context]
+        self._num_slid += num_words - num_context
+
+    def cut(self, start: int) -> Transcript:
+        """Keep what is settled; return the segment that goes on with the rest."""
+        rest = Transcript(start, self.patience, self.anchors, self._floor)
+        rest.volatile, rest._tails, rest.steady = self.volatile, self._tails, self.steady
+        self.volatile, self._tails, self.steady = [], [], []
+        return rest
+
+    def _settle(self, count: int) -> None:
+        self.settled += self.volatile[:count]
+        self._before = self._before[count:]
+        self.volatile, self.steady = self.volatile[count:], self.steady[count:]
+        self._tails = [tail[count:] for tail in self._tails]

@@ -1,0 +1,1 @@
+"""Speech detection: which frames hold speech."""

@@ -1,0 +1,1 @@
+"""Health, status, page and documents over plain HTTP."""

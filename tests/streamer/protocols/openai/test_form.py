@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from starlette.datastructures import FormData, UploadFile
+
+from engine.api import ModelInfo, Task
+from streamer.protocols.openai.error import ApiError
+from streamer.protocols.openai.form import RAW, TranscriptionRequest, parse_form
+
+INFO = ModelInfo("base", ("en", "de"), "cpu", "float32")
+
+
+def parse(*fields: tuple[str, str], name: str = "a.wav") -> TranscriptionRequest:
+    file = UploadFile(io.BytesIO(b"sound"), filename=name)
+    form = FormData([("file", file), ("model", "whisper-1"), *fields])
+    return parse_form(form, INFO, Task.TRANSCRIBE)
+
+
+def test_two_fields_are_enough() -> None:
+    wanted = parse()
+    assert wanted.file.read() == b"sound" and wanted.raw is None
+    assert (wanted.response_format, wanted.streams, wanted.task) == ("json", False, "transcribe")
+    assert wanted.has_segments and not wanted.has_words and not wanted.has_logprobs
+    assert not wanted.settings.word_times and wanted.settings.language is None
+
+
+def test_lists_come_with_and_without_brackets() -> None:
+    for name in ("timestamp_granularities", "timestamp_granularities[]"):
+        wanted = parse((name, "word"), (name, "segment"), ("response_format", "verbose_json"))
+        assert wanted.has_segments and wanted.has_words and wanted.settings.word_times
+
+
+def test_one_possible_language_is_the_language() -> None:
+    assert parse(("languages[]", "de")).settings.language == "de"
+    assert parse(("languages[]", "de"), ("languages[]", "en")).settings.language is None
+
+
+@pytest.mark.parametrize("name", ["a.pcm", "A.RAW"])
+def test_names_tell_raw_samples(name: str) -> None:
+    assert parse(name=name).raw == RAW
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [("chunking_strategy", '{"type": "server_vad", "threshold": 0.7}')],
+        [("chunking_strategy[type]", "server_vad"), ("chunking_strategy[threshold]", "0.7")],
+    ],
+)
+def test_the_detection_of_speech_may_be_set(fields: list[tuple[str, str]]) -> None:
+    assert parse(*fields).settings.vad_threshold == 0.7
+    assert parse(("chunking_strategy", "auto")).settings.vad_threshold == 0.5
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['{"type": "magic"}', "[]", "{", '{"threshold": "high"}', '{"prefix_padding_ms": 1e999}'],
+)
+def test_detection_that_cannot_be_is_refused(value: str) -> None:
+    with pytest.raises(ApiError):
+        parse(("chunking_strategy", value))
+
+
+def test_a_file_where_text_should_be_is_refused() -> None:
+    form = FormData(
+        [
+            ("file", UploadFile(io.BytesIO(b""))),
+            ("model", "whisper-1"),
+            ("prompt", UploadFile(io.BytesIO(b""))),
+        ]
+    )
+    with pytest.raises(ApiError) as caught:
+        parse_form(form, INFO, Task.TRANSCRIBE)
+    assert caught.value.param == "prompt"

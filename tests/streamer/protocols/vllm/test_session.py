@@ -1,0 +1,120 @@
+"""vLLM's realtime protocol, spoken as its example client does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import websockets
+
+from tests.support.documented_example import example_of, run_python
+from tests.support.running_service import Running, babble, pcm16, quiet, running, silent_wav, wav
+
+TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2), quiet(2.0)])
+TEXT = "w2 w3 w4 w5 w10 w11 w12"
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Running]:
+    async with running() as service:
+        yield service
+
+
+class Client:
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+
+    async def send(self, kind: str, **fields: Any) -> None:
+        await self._socket.send(json.dumps({"type": kind, **fields}))
+
+    async def append(self, samples: np.ndarray) -> None:
+        data = pcm16(samples)
+        for at in range(0, len(data), 4096):
+            audio = base64.b64encode(data[at : at + 4096]).decode()
+            await self.send("input_audio_buffer.append", audio=audio)
+
+    async def receive(self) -> dict[str, Any]:
+        async with asyncio.timeout(30):
+            message: dict[str, Any] = json.loads(await self._socket.recv())
+            return message
+
+    async def receive_text(self) -> dict[str, Any]:
+        """Receive deltas and done; return done."""
+        deltas = ""
+        while (message := await self.receive())["type"] == "transcription.delta":
+            deltas += message["delta"]
+        assert message["type"] == "transcription.done" and message["text"] == deltas
+        return message
+
+
+@pytest.fixture
+async def client(service: Running) -> AsyncIterator[Client]:
+    async with websockets.connect(service.ws + "/v1/realtime") as socket:
+        client = Client(socket)
+        created = await client.receive()
+        assert created["type"] == "session.created"
+        assert isinstance(created["id"], str) and isinstance(created["created"], int)
+        yield client
+
+
+async def test_a_commit_starts_and_the_final_one_ends(client: Client) -> None:
+    await client.send("session.update", model="counting")
+    for _ in range(2):  # one transcription after the other
+        await client.send("input_audio_buffer.commit", final=False)
+        await client.append(TALK)
+        await client.send("input_audio_buffer.commit", final=True)
+        done = await client.receive_text()
+        assert done["text"] == TEXT
+        usage = done["usage"]
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+async def test_all_sound_before_the_only_commit(client: Client) -> None:
+    await client.send("session.update", model="counting")
+    await client.append(TALK)
+    await client.send("input_audio_buffer.commit", final=True)
+    assert (await client.receive_text())["text"] == TEXT
+
+
+async def test_mistakes_have_the_codes_of_vllm(client: Client) -> None:
+    await client.send("session.update", model="other")
+    assert (await client.receive())["code"] == "model_not_found"
+    await client.send("input_audio_buffer.commit", final=False)
+    assert (await client.receive())["code"] == "model_not_validated"
+    await client.send("nonsense")
+    assert (await client.receive())["code"] == "unknown_event"
+    await client.send("input_audio_buffer.append", audio="?")
+    error = await client.receive()
+    assert error["code"] == "invalid_audio" and isinstance(error["error"], str)
+    await client.send("session.update", model="whisper-1")
+    await client.append(TALK)
+    await client.send("input_audio_buffer.commit", final=True)
+    assert (await client.receive_text())["text"] == TEXT
+
+
+async def test_a_wav_file_of_another_rate_is_named(client: Client) -> None:
+    await client.send("session.update", model="counting")
+    audio = base64.b64encode(silent_wav(8_000)).decode()
+    await client.send("input_audio_buffer.append", audio=audio)
+    error = await client.receive()
+    assert error["code"] == "invalid_audio" and "8000 Hz" in error["error"]
+
+
+async def test_a_transcription_of_nothing_is_done(client: Client) -> None:
+    await client.send("session.update", model="counting")
+    await client.send("input_audio_buffer.commit", final=True)
+    assert (await client.receive_text())["text"] == ""
+
+
+async def test_the_documented_client(service: Running, tmp_path: Path) -> None:
+    path = tmp_path / "talk.wav"
+    path.write_bytes(wav(TALK))
+    host = f"{service.host}:{service.port}"
+    out = await run_python(example_of("vllm-realtime.md"), host, str(path), "counting")
+    assert out == TEXT + "\n"

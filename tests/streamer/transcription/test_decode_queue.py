@@ -1,0 +1,118 @@
+"""Which marks are left out where decoding is late."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.api import SAMPLE_RATE, Window
+from streamer.transcription.decode_queue import AGAIN_S, URGENT_S, Flying, MarkQueue
+from streamer.transcription.pace import LATE_S, LIVE_S, Pace
+from streamer.transcription.second_pass import Context
+from streamer.transcription.segmenter import Checkpoint, Closed, Mark, Opened, Rested
+from streamer.transcription.settings import SessionSettings
+from streamer.transcription.utterance import OpenSegment
+
+REFRESH = Window(0, np.zeros(SAMPLE_RATE, np.float32))
+SECOND_READING = Context(0, np.zeros(SAMPLE_RATE, np.float32), [])
+SEGMENT = OpenSegment(0, 0, SessionSettings())
+
+
+def live() -> Pace:
+    """Sound whose sample n is due at n / SAMPLE_RATE."""
+    pace = Pace()
+    pace.receive(0, SAMPLE_RATE, SAMPLE_RATE, 0.0)
+    pace.receive(SAMPLE_RATE, 2 * SAMPLE_RATE, SAMPLE_RATE, 1.0)
+    return pace
+
+
+def fast() -> Pace:
+    pace = Pace()
+    pace.receive(0, int(LIVE_S + 2) * SAMPLE_RATE, SAMPLE_RATE, 0.0)
+    return pace
+
+
+def step(seconds: float) -> Checkpoint:
+    return Checkpoint(int(seconds * SAMPLE_RATE), is_pause=False)
+
+
+def pause(seconds: float) -> Checkpoint:
+    return Checkpoint(int(seconds * SAMPLE_RATE), is_pause=True)
+
+
+def queue_of(*marks: Mark, pace: Pace | None = None) -> MarkQueue:
+    queue = MarkQueue(pace or live())
+    queue.add(marks)
+    return queue
+
+
+def ends(queue: MarkQueue) -> list[float]:
+    found = []
+    while isinstance(mark := queue.first, Checkpoint | Rested | Closed):
+        found.append(mark.end / SAMPLE_RATE)
+        queue.drop_first()
+    return found
+
+
+def test_late_checkpoints_are_skipped_but_for_the_last() -> None:
+    queue = queue_of(step(1), step(2), step(3))
+    queue.skip(SEGMENT, 9.0, has_partials=True)
+    assert ends(queue) == [3]
+
+
+def test_checkpoints_in_time_are_kept() -> None:
+    queue = queue_of(step(1), step(2))
+    queue.skip(SEGMENT, 1 + LATE_S - 0.01, has_partials=True)
+    assert ends(queue) == [1, 2]
+
+
+def test_nothing_is_late_that_is_sent_faster_than_it_plays() -> None:
+    queue = queue_of(step(1), step(2), pace=fast())
+    queue.skip(SEGMENT, 99.0, has_partials=True)
+    assert ends(queue) == [1, 2]
+
+
+def test_without_partials_only_the_last_pause_is_decoded() -> None:
+    queue = queue_of(step(1), pause(2), step(3), pause(4))
+    queue.skip(SEGMENT, 0.0, has_partials=False)
+    assert ends(queue) == [4]
+
+
+def test_a_checkpoint_at_which_the_window_must_slide_is_kept() -> None:
+    queue = queue_of(step(40), step(41))
+    queue.skip(SEGMENT, 99.0, has_partials=False)
+    assert ends(queue) == [40, 41]
+
+
+def test_segments_that_wait_to_begin_are_counted() -> None:
+    assert queue_of(Opened(0), step(1), Closed(2, 2, True), Opened(3)).num_opened == 2
+
+
+@pytest.mark.parametrize(
+    ("flying", "at"),
+    [
+        (REFRESH, 2 + URGENT_S),
+        (step(1), 2 + URGENT_S),
+        (step(1.9), 1.9 + LATE_S),  # not before it is late itself
+        (SECOND_READING, 2 + AGAIN_S),
+        (pause(2), None),  # may be final itself
+        (None, None),
+    ],
+)
+def test_what_is_in_flight_makes_way_for_what_may_be_final(
+    flying: Flying | None, at: float | None
+) -> None:
+    found = queue_of(step(1), pause(2)).overtake_at(flying, SEGMENT)
+    assert found == (None if at is None else pytest.approx(at))
+    assert queue_of(step(1), step(2)).overtake_at(flying, SEGMENT) is None
+
+
+def test_a_second_reading_of_a_recording_takes_the_time_it_needs() -> None:
+    queue = queue_of(Closed(SAMPLE_RATE, SAMPLE_RATE, True), pace=fast())
+    assert queue.overtake_at(SECOND_READING, SEGMENT) is None
+
+
+def test_checkpoints_that_made_way_are_dropped_if_they_are_late() -> None:
+    queue = queue_of(step(1), step(2), pause(3))
+    queue.skip(SEGMENT, 1 + LATE_S, has_partials=True)
+    assert ends(queue) == [2, 3]
