@@ -11,11 +11,11 @@ import numpy as np
 
 from engine.api import SAMPLE_RATE, Samples
 from engine.batching.draft import Draft
-from engine.batching.loop import Runs
-from engine.batching.scheduler import NO_ROOM, ROOM, Encode, Scheduler
+from engine.batching.loop import ModelRunner
+from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler
 from engine.batching.sequence import Sequence
 from engine.decoding.tokenizer import Tokenizer
-from engine.model.folded_tail import measure_extent
+from engine.model.folded_tail import choose_positions
 
 MARGIN = 25  # positions; EngineConfig.tail_margin_s
 
@@ -69,7 +69,7 @@ def make_jobs(
 
 def run_jobs(
     jobs: Rows[Job],
-    runner: Runs,
+    runner: ModelRunner,
     scheduler: Scheduler,
     tokenizer: Tokenizer,
     *,
@@ -100,7 +100,7 @@ def run_jobs(
             by_id[sequence.id], open_jobs[sequence.id] = sequence, job
             sounds[sequence.id] = job.sound
             scheduler.add(sequence)
-        work = scheduler.next(ROOM if can_encode() else NO_ROOM)
+        work = scheduler.next(ADMIT_ALL if can_encode() else ADMIT_NONE)
         if isinstance(work, Encode):
             runner.encode(work.sequences, [sounds.pop(s.id) for s in work.sequences])
         elif work is not None:
@@ -122,7 +122,7 @@ def _make_sequence(job: Job, id: int, tokenizer: Tokenizer, fold: int | None) ->
         stream_id=id,
         is_final=False,
         deadline=0.0,
-        extent=measure_extent(len(job.sound), factor=fold, margin=MARGIN),
+        kept=choose_positions(len(job.sound), factor=fold, margin=MARGIN),
         prefix=list(job.prefix),
         max_tokens=job.max_tokens,
         sot_index=job.sot_index,

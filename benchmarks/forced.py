@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.api import Task, Window
 from engine.local import LocalEngine
 from engine.model.attention import DecoderRow
-from engine.model.folded_tail import measure_extent
+from engine.model.folded_tail import choose_positions
 from engine.model.mel import LogMel
 from engine.model.sdpa import SdpaAttention
 
@@ -39,16 +39,16 @@ class Forced:
     def read_logits(self, window: Window, language: str, tokens: Sequence[int]) -> Tensor:
         """Give the logits after some sampled tokens: (V,), masked by the rules."""
         model, tokenizer, rules = self._engine.model, self._engine.tokenizer, self._engine.rules
-        extent = measure_extent(len(window.audio), factor=self._factor, margin=MARGIN)
+        kept = choose_positions(len(window.audio), factor=self._factor, margin=MARGIN)
         attention = self._attention
-        attention.plan_encoder([extent])
+        attention.plan_encoder([kept])
         mel = self._log_mel([torch.from_numpy(window.audio)])
-        x = model.encode(model.embed_sound(mel, [extent]), attention)
+        x = model.encode(model.embed_audio(mel, [kept]), attention)
         attention.store_cross([tuple(range(PAGES))], model.project_cross(x))
         prefix = tokenizer.start_sequence(language, Task.TRANSCRIBE)
         read = [*prefix, *tokens]
         attention.plan_decoder(
-            [DecoderRow(len(read), 0, tuple(range(28)), tuple(range(PAGES)), extent)]
+            [DecoderRow(len(read), 0, tuple(range(28)), tuple(range(PAGES)), kept)]
         )
         x = model.decode(torch.tensor(read), torch.arange(len(read)), attention)
         state = rules.follow(rules.start(1), torch.tensor(list(tokens), dtype=torch.int64))

@@ -26,7 +26,7 @@ from engine.batching.sequence import Phase, Sequence
 from engine.build import CROSS_PAGE, SELF_PAGE
 from engine.config import EngineConfig
 from engine.local import DEFAULT_FOLD, LocalEngine
-from engine.model.folded_tail import Extent, measure_extent
+from engine.model.folded_tail import KeptPositions, choose_positions
 
 BATCHES = (1, 2, 4, 8)
 DRAFT = 30  # tokens
@@ -44,24 +44,24 @@ def measure(run: Callable[[], object]) -> float:
     return float(np.median(times[2:]))
 
 
-def make_sequences(engine: LocalEngine, count: int, extent: Extent) -> list[Sequence]:
+def make_sequences(engine: LocalEngine, count: int, kept: KeptPositions) -> list[Sequence]:
     """Make sequences that hold pages as the scheduler would give them."""
     self_pool, cross_pool = PagePool(10_000, SELF_PAGE), PagePool(10_000, CROSS_PAGE)
     prefix = list(engine.decoding.tokenizer.start_sequence("en", Task.TRANSCRIBE))
     sequences = []
     for id in range(count):
-        sequence = Sequence(id, id, False, 0.0, extent, prefix, 100, 0)
+        sequence = Sequence(id, id, False, 0.0, kept, prefix, 100, 0)
         sequence.self_pages = self_pool.allocate(sequence.num_positions) or ()
-        sequence.cross_pages = cross_pool.allocate(extent.num_positions) or ()
+        sequence.cross_pages = cross_pool.allocate(kept.num_positions) or ()
         sequence.phase = Phase.RUNNING
         sequences.append(sequence)
     return sequences
 
 
 def measure_batch(
-    engine: LocalEngine, count: int, audio: Samples, extent: Extent
+    engine: LocalEngine, count: int, audio: Samples, kept: KeptPositions
 ) -> dict[str, float]:
-    sequences = make_sequences(engine, count, extent)
+    sequences = make_sequences(engine, count, kept)
     runner = engine.batching.runner
     begin = engine.decoding.tokenizer.timestamp_begin
     text = [begin, *range(1000, 1000 + DRAFT - 1)]
@@ -102,11 +102,9 @@ def main() -> None:
     torch.set_grad_enabled(False)
     recording = next(r for r in list_recordings() if r.category == "longform_en")
     audio = recording.read(60.0)[-int(arguments.seconds * SAMPLE_RATE) :]
-    extent = measure_extent(len(audio), factor=DEFAULT_FOLD, margin=MARGIN)
-    rows = {count: measure_batch(engine, count, audio, extent) for count in BATCHES}
-    print(
-        f"{engine.info.dtype}, {arguments.seconds:g} s of sound, {extent.num_positions} positions"
-    )
+    kept = choose_positions(len(audio), factor=DEFAULT_FOLD, margin=MARGIN)
+    rows = {count: measure_batch(engine, count, audio, kept) for count in BATCHES}
+    print(f"{engine.info.dtype}, {arguments.seconds:g} s of sound, {kept.num_positions} positions")
     print(f"{'windows':>8}{'encode ms':>11}{'verify ms':>11}{'step ms':>9}{'of one':>10}")
     for count, row in rows.items():
         print(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from engine.batching.counters import Counters
-from engine.batching.encoder_pool import EncoderThreads
+from engine.batching.encoder_pool import EncoderPool
 from engine.batching.finish import AligningRunner
 from engine.batching.page_pool import PagePool
-from engine.batching.runner import Runner
+from engine.batching.runner import EagerRunner
 from engine.checkpoint.locate import ModelFiles
 from engine.checkpoint.model_config import ModelConfig
 from engine.checkpoint.weights import load_weights
@@ -33,7 +33,7 @@ CUDA_ENCODE_POSITIONS = 12_288  # in one call: 8 whole windows, or some 35 folde
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """A loaded model and what runs it."""
 
     model: Whisper
@@ -44,12 +44,12 @@ class Parts:
     max_batch: int
     max_encode_batch: int
     max_encode_positions: int
-    aside: EncoderThreads | None = None  # where encoding would hold up the decoder
+    aside: EncoderPool | None = None  # where encoding would hold up the decoder
     can_encode: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BuildSpec:
     """What is to be built."""
 
     config: EngineConfig
@@ -64,7 +64,7 @@ class Plan:
     num_threads: int  # of a CPU, for an encode
 
 
-def build_parts(plan: Plan) -> Parts:
+def build_components(plan: BuildSpec) -> Components:
     """Load a model and build what runs it.
 
     Raises:
@@ -75,11 +75,11 @@ def build_parts(plan: Plan) -> Parts:
         from engine.cuda.startup import check_device  # needs nothing that a CPU lacks
 
         if check_device(plan.device):
-            return build_cuda_parts(plan)
-    return build_plain_parts(plan)
+            return build_cuda_components(plan)
+    return build_eager_components(plan)
 
 
-def build_plain_parts(plan: Plan) -> Parts:
+def build_eager_components(plan: BuildSpec) -> Components:
     """Build an engine of PyTorch's own operators, on any device."""
     config, device = plan.config, plan.device
     weights = load_weights(plan.files, plan.model, plan.dtype, device)
@@ -96,8 +96,8 @@ def build_plain_parts(plan: Plan) -> Parts:
         device=device,
     )
     rules = build_rules(plan.model, plan.tokenizer, device=device)
-    runner = Runner(model, attention, rules, plan.tokenizer, device, plan.counters)
-    return Parts(
+    runner = EagerRunner(model, attention, rules, plan.tokenizer, device, plan.counters)
+    return Components(
         model,
         rules,
         runner,
@@ -106,11 +106,11 @@ def build_plain_parts(plan: Plan) -> Parts:
         max_batch,
         config.max_encode_batch or CPU_ENCODE_BATCH,
         CPU_ENCODE_POSITIONS if device.type == "cpu" else plan.model.max_source_positions,
-        EncoderThreads(runner.encode_slowly, plan.num_threads) if device.type == "cpu" else None,
+        EncoderPool(runner.encode_in_pieces, plan.num_threads) if device.type == "cpu" else None,
     )
 
 
-def build_cuda_parts(plan: Plan) -> Parts:
+def build_cuda_components(plan: BuildSpec) -> Components:
     """Build an engine of our own kernels and graphs."""
     from engine.cuda.build import Limits, PoolSizes, build_model, build_runner
     from engine.cuda.startup import (
@@ -163,7 +163,7 @@ def build_cuda_parts(plan: Plan) -> Parts:
         )
     except torch.cuda.OutOfMemoryError:
         raise explain_out_of_memory(max_batch, limits.max_encode_windows) from None
-    return Parts(
+    return Components(
         model,
         rules,
         runner,

@@ -22,12 +22,12 @@ from engine.api import (
 )
 from engine.batching.counters import Counters
 from engine.batching.draft import Draft, move_draft
-from engine.batching.finish import Settler
+from engine.batching.finish import Finisher
 from engine.batching.heap import release_heap
 from engine.batching.loop import Loop
 from engine.batching.request import (
-    Outcome,
     Request,
+    Result,
     StreamState,
     check_options,
     check_window,
@@ -37,13 +37,13 @@ from engine.batching.request import (
 )
 from engine.batching.scheduler import Scheduler
 from engine.batching.sequence import Sequence
-from engine.build import Plan, build_parts
+from engine.build import BuildSpec, build_components
 from engine.checkpoint.locate import resolve_model
 from engine.checkpoint.model_config import read_model_config
 from engine.config import EngineConfig
 from engine.decoding.language import StreamLanguage
 from engine.decoding.tokenizer import Tokenizer
-from engine.model.folded_tail import SAMPLES_PER_POSITION, measure_extent
+from engine.model.folded_tail import SAMPLES_PER_POSITION, choose_positions
 from engine.model.precision import choose_precision
 
 logger = logging.getLogger(__name__)
@@ -70,8 +70,8 @@ class LocalEngine:
         precision = choose_precision(config.dtype, device)
         self._factor = choose_factor(config.encoder_tail)
         self._margin = round(config.tail_margin_s * SAMPLE_RATE / SAMPLES_PER_POSITION)
-        parts = build_parts(
-            Plan(
+        parts = build_components(
+            BuildSpec(
                 config=config,
                 files=files,
                 model=self._model_config,
@@ -96,7 +96,7 @@ class LocalEngine:
             max_waiting=self._max_streams,
             max_background_batch=1 if parts.aside else None,
         )
-        settler = Settler(config, self.tokenizer, self.runner, self.counters)
+        settler = Finisher(config, self.tokenizer, self.runner, self.counters)
         self._loop = Loop(
             scheduler,
             self.runner,
@@ -185,7 +185,7 @@ class LocalEngine:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Hypothesis] = loop.create_future()
 
-        def resolve(outcome: Outcome) -> None:
+        def resolve(outcome: Result) -> None:
             if future.done():  # cancelled meanwhile
                 return
             if isinstance(outcome, EngineError):
@@ -193,7 +193,7 @@ class LocalEngine:
             else:
                 future.set_result(outcome)
 
-        def on_done(outcome: Outcome) -> None:
+        def on_done(outcome: Result) -> None:
             # a loop that was closed meanwhile has nobody waiting, and must not stop the engine
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(resolve, outcome)
@@ -207,18 +207,18 @@ class LocalEngine:
                 self._loop.abort(request)
 
     def _make_request(
-        self, state: StreamState, window: Window, on_done: Callable[[Outcome], None]
+        self, state: StreamState, window: Window, on_done: Callable[[Result], None]
     ) -> Request:
         config, tokenizer = self._model_config, self.tokenizer
-        verdict = state.language.settled
-        language = None if verdict is None else verdict.language
+        detected_language = state.language.settled
+        language = None if detected_language is None else detected_language.language
         prefix = write_prefix(state.options, window.prompt, language, config, tokenizer)
         sequence = Sequence(
             id=next(self._ids),
             stream_id=state.id,
             is_final=window.is_final,
             deadline=window.deadline,
-            extent=measure_extent(
+            kept=choose_positions(
                 len(window.audio),
                 factor=self._factor,
                 margin=self._margin,
@@ -229,13 +229,13 @@ class LocalEngine:
                 limit_tokens(len(window.audio)), config.max_target_positions - len(prefix)
             ),
             sot_index=prefix.index(tokenizer.sot),
-            needs_language=verdict is None,
+            needs_language=detected_language is None,
             word_times=window.word_times,
             temperature=state.options.temperatures[0],
             # of its place alone, so that the same stream always gives the same text
             seed=window.start // 160 * 31 + len(window.audio),
         )
-        memory = state.memory
+        memory = state.last_hypothesis
         if self._config.use_drafts and memory is not None and window.start >= memory.start:
             moved = move_draft(
                 memory.tokens,
@@ -244,7 +244,7 @@ class LocalEngine:
                 config.vocab_size - tokenizer.timestamp_begin,
             )
             sequence.draft = Draft(moved, tokenizer.timestamp_begin)
-        return Request(state, window, sequence, on_done, verdict)
+        return Request(state, window, sequence, on_done, detected_language)
 
 
 class LocalStream:

@@ -27,7 +27,7 @@ def pack(folder: Path, model: str, fold: int | None) -> None:
     from benchmarks.support.recordings import list_recordings
     from engine.batching.counters import Counters
     from engine.batching.page_pool import PagePool
-    from engine.batching.runner import Runner
+    from engine.batching.runner import EagerRunner
     from engine.batching.scheduler import Scheduler
     from engine.checkpoint.locate import resolve_model
     from engine.checkpoint.model_config import read_model_config
@@ -64,7 +64,7 @@ def pack(folder: Path, model: str, fold: int | None) -> None:
     )
     whisper = Whisper(config, load_weights(files, config))
     rules = build_rules(config, tokenizer)
-    runner = Runner(whisper, attention, rules, tokenizer, cpu, Counters())
+    runner = EagerRunner(whisper, attention, rules, tokenizer, cpu, Counters())
     scheduler = Scheduler(
         PagePool(200, 16),
         PagePool(200, 50),

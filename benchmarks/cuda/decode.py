@@ -15,9 +15,9 @@ from engine.cuda.batch import KEEP, Row
 from engine.cuda.build import build_model
 from engine.cuda.graphs import DecoderGraphs
 from engine.cuda.paged_attention import Pools
-from engine.cuda.sampler import Chooser
+from engine.cuda.sampler import Sampler
 from engine.decoding.rules import Rules
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 
 Row3 = dict[str, float | int | str]
 NUM_SELF = 60  # positions that each sequence has behind it, as in the engine notes' tables
@@ -77,7 +77,7 @@ def time_passes(
         for layer in pool:
             layer.normal_()
     rules = Rules(config.vocab_size, 50257, 50364, suppress=[1, 2, 7], device=device)
-    chooser = Chooser(rules, 50361, num_slots=most, max_tokens=most, device=device)
+    chooser = Sampler(rules, 50361, num_slots=most, max_tokens=most, device=device)
     results: list[Row3] = []
     tables = np.zeros(tuple(pools.tables.shape), dtype=np.int32)
     for batch in batches:
@@ -90,7 +90,7 @@ def time_passes(
                     tables[slot],
                     range(slot * 28, slot * 28 + 28),
                     range(slot * 30, slot * 30 + num_pages),
-                    Extent(length),
+                    KeptPositions(length),
                 )
             result: Row3 = {"model": name, "batch": batch, "positions": length}
             result["floor_us"] = round(floor_us(config, batch, length, bytes_per_s), 1)

@@ -9,18 +9,18 @@ from benchmarks.support.random_model import make_config, make_weights
 from engine.checkpoint.model_config import ModelConfig
 from engine.cuda.build import build_model
 from engine.cuda.paged_attention import PagedAttention, Pools
-from engine.model.folded_tail import Extent, measure_extent
+from engine.model.folded_tail import KeptPositions, choose_positions
 from engine.model.whisper import Whisper
 
 FOLD, MARGIN = 25, 25  # EngineConfig.encoder_tail, .tail_margin_s in positions
 SECONDS = {"30 s": 30.0, "10 s folded": 10.0, "5 s folded": 5.0, "3 s folded": 3.0}
 
 
-def count_flops(config: ModelConfig, extents: list[Extent]) -> float:
+def count_flops(config: ModelConfig, kept_positions: list[KeptPositions]) -> float:
     """Count the operations of the encoder's layers, convolutions and cross K/V left out."""
     C = config.d_model
     return config.encoder_layers * sum(
-        24.0 * e.num_positions * C * C + 4.0 * e.num_positions**2 * C for e in extents
+        24.0 * e.num_positions * C * C + 4.0 * e.num_positions**2 * C for e in kept_positions
     )
 
 
@@ -43,12 +43,12 @@ def time_encoder(
     results: list[Row3] = []
     for label, seconds in lengths.items():
         fold = None if seconds == 30 else FOLD
-        extent = measure_extent(int(seconds * 16000), factor=fold, margin=MARGIN)
+        kept = choose_positions(int(seconds * 16000), factor=fold, margin=MARGIN)
         for batch in batches:
-            extents = [extent] * batch
-            N = batch * extent.num_positions
+            kept_positions = [kept] * batch
+            N = batch * kept.num_positions
             x = torch.randn(N, config.d_model, dtype=torch.bfloat16, device=device)
-            attention.plan_encoder(extents)
+            attention.plan_encoder(kept_positions)
             with torch.inference_mode():
 
                 def run(x: torch.Tensor = x) -> torch.Tensor:
@@ -63,7 +63,7 @@ def time_encoder(
                     result["eager_ms"] = round(us / 1000, 2)
                     us = measure_us(graph.replay, 7)
                     del graph
-                flops = count_flops(config, extents)
+                flops = count_flops(config, kept_positions)
                 result |= {
                     "ms": round(us / 1000, 2),
                     "windows_per_s": round(batch / us * 1e6, 1),

@@ -24,13 +24,13 @@ from benchmarks.support.random_model import make_config, make_weights
 from engine.api import SAMPLE_RATE, EngineBusy, Samples
 from engine.batching.counters import Counters
 from engine.batching.page_pool import PagePool
-from engine.batching.scheduler import NO_ROOM, ROOM, Encode, Scheduler
+from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler
 from engine.batching.sequence import Sequence
 from engine.cuda.build import Limits, PoolSizes, build_model, build_runner
 from engine.cuda.runner import CudaRunner
 from engine.decoding.rules import Rules, build_rules
 from engine.decoding.tokenizer import Tokenizer
-from engine.model.folded_tail import measure_extent
+from engine.model.folded_tail import choose_positions
 
 # what streams ask for at ease, and what they ask for where an answer takes long
 AT_EASE, RUSHED = (
@@ -183,7 +183,7 @@ class Load:
                 sounds[sequence.id] = noise[first : first + length]
                 open_[stream] = (sequence, moment, window.is_final)
                 by_id[sequence.id] = stream
-            work = scheduler.next(ROOM if runner.can_encode() else NO_ROOM)
+            work = scheduler.next(ADMIT_ALL if runner.can_encode() else ADMIT_NONE)
             if work is None:
                 time.sleep(0.0002)
                 continue
@@ -208,7 +208,7 @@ class Load:
             stream_id=stream,
             is_final=window.is_final,
             deadline=moment + 1.0,
-            extent=measure_extent(
+            kept=choose_positions(
                 max(int(window.seconds * SAMPLE_RATE), 1), factor=FOLD, margin=MARGIN
             ),
             prefix=list(prefix),

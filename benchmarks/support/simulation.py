@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from engine.api import SAMPLE_RATE, Engine, Hypothesis, Samples, Stream, StreamOptions, Window
 from streamer.transcription.events import Event, Final
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.transcriber import Session
+from streamer.transcription.transcriber import Transcriber
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ async def play(
     Windows are decoded for real, but take as long as `cost` says. A large `packet` leaves out the
     windows that only refresh what is shown, since by then the marked ones are due.
     """
-    session, played, now = Session(settings), Played(), 0.0
+    session, played, now = Transcriber(settings), Played(), 0.0
     done_at, hypothesis = 0.0, None
     async with _Streams(engine) as streams:
 

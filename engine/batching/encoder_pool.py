@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import torch
 
 from engine.api import Samples
-from engine.batching.scheduler import Encode, Room, Step
+from engine.batching.scheduler import Admission, Encode, Step
 from engine.batching.sequence import Phase, Sequence
 
 # Encodes windows, and yields before each piece how many are left, this one included. The last one
 # only writes K/V into pages: of those windows that still hold theirs.
-EncodeSlowly = Callable[[Rows[Sequence], Rows[Samples]], Iterator[int]]
+EncodeInPieces = Callable[[Rows[Sequence], Rows[Samples]], Iterator[int]]
 
 # A pass has some 200 operators of a few dozen microseconds. To share each among threads costs more
 # than it saves: base 12 ms with two, 8 with one, large-v3-turbo 14 and 13 (benchmarks.steps).
@@ -49,20 +49,20 @@ class Job:
     error: Exception | None = None  # why it failed
 
 
-class EncoderThreads:
+class EncoderPool:
     """Encodes as many batches at once as there are threads, and one window of a recording.
 
     Work comes from the loop's thread and goes back to it; `turn` does one piece, in the threads
     that `start` starts, or in a test's.
     """
 
-    def __init__(self, encode_slowly: EncodeSlowly, num_threads: int = 1) -> None:
+    def __init__(self, encode_in_pieces: EncodeInPieces, num_threads: int = 1) -> None:
         """Prepare.
 
         Args:
             num_threads: of an encode while nothing else is computed, and encodes at once.
         """
-        self._encode_slowly = encode_slowly
+        self._encode_slowly = encode_in_pieces
         self._num_threads = num_threads
         self._awaited: list[Job] = []  # in the order in which they came
         self._background: Job | None = None
@@ -81,12 +81,12 @@ class EncoderThreads:
         self._is_urgent = False  # a final that somebody awaits is
 
     @property
-    def room(self) -> Room:
+    def room(self) -> Admission:
         """Tell for which windows there is room."""
         with self._changed:
             num_busy = sum(job.num_left > NEARLY_DONE for job in self._awaited)
             has_room = num_busy < self._num_threads and len(self._awaited) <= self._num_threads
-            return Room(
+            return Admission(
                 partials=has_room,
                 # they go before partials, piece by piece
                 finals=num_busy < 2 * self._num_threads,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from engine.api import Hypothesis, Segment
 from engine.batching.counters import Counters
-from engine.batching.loop import Runs
-from engine.batching.request import Memory, Request, set_language
+from engine.batching.loop import ModelRunner
+from engine.batching.request import LastHypothesis, Request, set_language
 from engine.batching.sequence import Sequence as Decode
 from engine.config import EngineConfig
 from engine.decoding.repetition import compression_ratio
@@ -20,13 +20,13 @@ from engine.decoding.tokenizer import Tokenizer
 from engine.decoding.word_times import align_words
 
 
-class AligningRunner(Runs, Protocol):
+class AligningRunner(ModelRunner, Protocol):
     """What settling needs of a runner."""
 
     def read_alignment(self, sequence: Decode) -> Tensor: ...
 
 
-class Settler:
+class Finisher:
     """Decides on stopped sequences. Called by the engine's thread."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Settler:
             return False
         chosen = self._choose(request.attempts)
         if not chosen.temperature and not chosen.is_truncated:
-            request.stream.memory = Memory(chosen.start, chosen.tokens)
+            request.stream.last_hypothesis = LastHypothesis(chosen.start, chosen.tokens)
         request.on_done(chosen)
         return True
 
@@ -58,14 +58,18 @@ class Settler:
         sequence = request.sequence
         assert sequence.language_probabilities is not None
         window = request.window
-        request.verdict = request.stream.language.hear(
+        request.detected_language = request.stream.language.hear(
             sequence.language_probabilities, len(window.audio), window.is_final
         )
-        set_language(sequence, request.verdict.language, self._tokenizer)
+        set_language(sequence, request.detected_language.language, self._tokenizer)
 
     def _write(self, request: Request) -> Hypothesis:
-        sequence, window, verdict = request.sequence, request.window, request.verdict
-        assert verdict is not None
+        sequence, window, detected_language = (
+            request.sequence,
+            request.window,
+            request.detected_language,
+        )
+        assert detected_language is not None
         parsed = parse_segments(sequence.tokens, self._tokenizer, window.start, window.end)
         segments = decode_segments(parsed, self._tokenizer)
         if sequence.word_times:
@@ -75,8 +79,8 @@ class Settler:
             start=window.start,
             end=window.end,
             segments=segments,
-            language=verdict.language,
-            language_probability=verdict.probability,
+            language=detected_language.language,
+            language_probability=detected_language.probability,
             avg_logprob=sequence.avg_logprob,
             no_speech_probability=sequence.no_speech_probability,
             compression_ratio=compression_ratio(text),
@@ -91,8 +95,12 @@ class Settler:
         parsed: Sequence[SegmentTokens],
         segments: Sequence[Segment],
     ) -> tuple[Segment, ...]:
-        sequence, window, verdict = request.sequence, request.window, request.verdict
-        assert verdict is not None
+        sequence, window, detected_language = (
+            request.sequence,
+            request.window,
+            request.detected_language,
+        )
+        assert detected_language is not None
         # the row that predicts the first token is the prefix's last
         attention = self._runner.read_alignment(sequence)[:, len(sequence.prefix) - 1 :]
         words = align_words(
@@ -100,7 +108,7 @@ class Settler:
             parsed,
             sequence.logprobs,
             self._tokenizer,
-            verdict.language,
+            detected_language.language,
             window.start,
             window.end,
         )

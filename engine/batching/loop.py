@@ -18,9 +18,9 @@ import torch
 
 from engine.api import EngineBusy, EngineError, Samples, StreamLost
 from engine.batching.counters import Counters
-from engine.batching.encoder_pool import DECODER_THREADS, EncoderThreads
+from engine.batching.encoder_pool import DECODER_THREADS, EncoderPool
 from engine.batching.request import Request
-from engine.batching.scheduler import NO_ROOM, ROOM, Encode, Scheduler, Step
+from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler, Step
 from engine.batching.sequence import Phase, Sequence
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ IDLE_S = 0.5  # without work before memory is given back
 TIDY_S = 20.0  # between two times that it is, work or not: it holds up all for some 50 ms
 
 
-class Runs(Protocol):
+class ModelRunner(Protocol):
     """What the loop needs of a runner; tests run the loop without a model."""
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None: ...
@@ -45,12 +45,12 @@ class Loop:
     def __init__(
         self,
         scheduler: Scheduler,
-        runner: Runs,
+        runner: ModelRunner,
         settle: Callable[[Request], bool],
         counters: Counters,
         can_encode: Callable[[], bool] = lambda: True,
         tidy: Callable[[], None] = lambda: None,
-        aside: EncoderThreads | None = None,
+        aside: EncoderPool | None = None,
     ) -> None:
         """Prepare the loop; `start` starts its thread.
 
@@ -149,13 +149,13 @@ class Loop:
                 self._drop(request)
         if self._aside is not None:
             return self._turn_beside(self._aside)
-        work = self._scheduler.next(ROOM if self._can_encode() else NO_ROOM)
+        work = self._scheduler.next(ADMIT_ALL if self._can_encode() else ADMIT_NONE)
         if work is not None:
             duration_s = self._attempt(work, lambda: self._carry_out(work))
             self._scheduler.ran(work, duration_s)
         return work is not None
 
-    def _turn_beside(self, aside: EncoderThreads) -> bool:
+    def _turn_beside(self, aside: EncoderPool) -> bool:
         for job in aside.take_done():
             self._counters.encode_s += job.duration_s
             if job.error is not None:
@@ -199,7 +199,7 @@ class Loop:
         self._counters.num_failures += 1
         if isinstance(error, torch.OutOfMemoryError):
             logger.warning("out of memory with %d windows at once", len(work.sequences))
-            self._scheduler.shed(work)
+            self._scheduler.reduce_batch(work)
             message = "the engine was out of memory"
         else:
             logger.error("a step failed", exc_info=error)

@@ -19,7 +19,7 @@ from engine.api import (
 )
 from engine.batching.sequence import Sequence
 from engine.checkpoint.model_config import ModelConfig
-from engine.decoding.language import StreamLanguage, Verdict
+from engine.decoding.language import DetectedLanguage, StreamLanguage
 from engine.decoding.tokenizer import TIMESTAMP_STEP, Tokenizer, build_prompt
 
 MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
@@ -27,11 +27,11 @@ MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
 # timestamps
 TOKENS_PER_S, SPARE_TOKENS = 25, 40
 
-Outcome = Hypothesis | EngineError
+Result = Hypothesis | EngineError
 
 
 @dataclass(slots=True)
-class Memory:
+class LastHypothesis:
     """The last hypothesis of a stream, as a draft of the next."""
 
     start: int  # of its window, in samples
@@ -45,7 +45,7 @@ class StreamState:
     id: int
     options: StreamOptions
     language: StreamLanguage
-    memory: Memory | None = None
+    last_hypothesis: LastHypothesis | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -55,8 +55,8 @@ class Request:
     stream: StreamState
     window: Window
     sequence: Sequence
-    on_done: Callable[[Outcome], None]  # called once, by the engine's thread
-    verdict: Verdict | None = None  # the language it is decoded in
+    on_done: Callable[[Result], None]  # called once, by the engine's thread
+    detected_language: DetectedLanguage | None = None  # the language it is decoded in
     # what earlier temperatures gave, for the case that none of them is good
     attempts: list[Hypothesis] = field(default_factory=list)
 

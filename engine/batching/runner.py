@@ -18,18 +18,18 @@ from torch import Tensor
 from engine.api import Samples
 from engine.batching.counters import Counters
 from engine.batching.sequence import Sequence
-from engine.batching.step_input import Feed, keep_sampled, make_feed
+from engine.batching.step_input import StepInput, keep_sampled, make_step_input
 from engine.decoding.rules import (
-    Choice,
     Rules,
     RuleState,
+    SampledToken,
     language_probabilities,
     no_speech_probability,
     sample,
 )
 from engine.decoding.tokenizer import Tokenizer
 from engine.model.attention import Attention, DecoderRow
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 from engine.model.mel import LogMel
 from engine.model.whisper import Whisper
 
@@ -38,7 +38,7 @@ from engine.model.whisper import Whisper
 class Pass:
     """A batch laid out for the device."""
 
-    feeds: list[Feed] = field(default_factory=list)
+    step_inputs: list[StepInput] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     rows: list[DecoderRow] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Pass:
     sampled: list[int] = field(default_factory=list)
 
 
-class Runner:
+class EagerRunner:
     """Runs one model. Called by one thread."""
 
     def __init__(
@@ -78,43 +78,43 @@ class Runner:
         """Encode windows together and store their cross-attention K/V in their pages."""
         self._counters.num_encodes += 1
         self._counters.num_encoded += len(sequences)
-        for _ in self.encode_slowly(sequences, audio):
+        for _ in self.encode_in_pieces(sequences, audio):
             pass
 
-    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
-        """Encode a layer at a time: see `engine.batching.encoder_pool.EncodeSlowly`.
+    def encode_in_pieces(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
+        """Encode a layer at a time: see `engine.batching.encoder_pool.EncodeInPieces`.
 
         Several may be under way, in one thread or in several, beside one that runs the decoder.
         """
-        extents = [sequence.extent for sequence in sequences]
+        kept_positions = [sequence.kept for sequence in sequences]
         num_layers = self._model.config.encoder_layers
         with torch.inference_mode():
             # a copy, since a caller's array may be read-only or run backwards
             windows = [torch.from_numpy(np.array(s)).to(self._device) for s in audio]
-            x = self._embed(windows, extents)
+            x = self._embed(windows, kept_positions)
         for number in range(num_layers):
             yield num_layers - number + 2
             with torch.inference_mode():
-                self._attention.plan_encoder(extents)  # others may have planned theirs
+                self._attention.plan_encoder(kept_positions)  # others may have planned theirs
                 x = self._model.encode_layer(number, x, self._attention)
         yield 2
         with torch.inference_mode():
             kv = self._model.project_cross(self._model.finish_encoding(x))
         yield 1
         with torch.inference_mode():
-            self._attention.plan_encoder(extents)
+            self._attention.plan_encoder(kept_positions)
             self._attention.store_cross([sequence.cross_pages for sequence in sequences], kv)
 
-    def _embed(self, windows: list[Tensor], extents: list[Extent]) -> Tensor:
+    def _embed(self, windows: list[Tensor], kept_positions: list[KeptPositions]) -> Tensor:
         if self._device.type == "cpu":
             # one by one: a CPU gains nothing from more, and what a window becomes would depend on
             # the length of the others
             parts = [
-                self._model.embed_sound(self._log_mel([window]), [extent])
-                for window, extent in zip(windows, extents, strict=True)
+                self._model.embed_audio(self._log_mel([window]), [kept])
+                for window, kept in zip(windows, kept_positions, strict=True)
             ]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
-        return self._model.embed_sound(self._log_mel(windows), extents)
+        return self._model.embed_audio(self._log_mel(windows), kept_positions)
 
     def step(self, sequences: Rows[Sequence]) -> None:
         """Run the decoder once and append to each sequence the tokens that it gave.
@@ -165,28 +165,32 @@ class Runner:
     def _lay_out(self, sequences: Rows[Sequence]) -> Pass:
         batch = Pass()
         for sequence in sequences:
-            feed = make_feed(sequence)
+            step_input = make_step_input(sequence)
             start = len(batch.tokens)
-            batch.feeds.append(feed)
-            batch.tokens += feed.tokens
-            batch.positions += range(feed.position, feed.position + len(feed.tokens))
+            batch.step_inputs.append(step_input)
+            batch.tokens += step_input.tokens
+            batch.positions += range(
+                step_input.position, step_input.position + len(step_input.tokens)
+            )
             batch.rows.append(
                 DecoderRow(
-                    len(feed.tokens),
-                    feed.position,
+                    len(step_input.tokens),
+                    step_input.position,
                     sequence.self_pages,
                     sequence.cross_pages,
-                    sequence.extent,
+                    sequence.kept,
                 )
             )
-            if feed.sot is not None:
-                batch.probed.append(start + feed.sot)
-            batch.sampled += range(start + feed.first_sampled, start + len(feed.tokens))
+            if step_input.sot is not None:
+                batch.probed.append(start + step_input.sot)
+            batch.sampled += range(start + step_input.first_sampled, start + len(step_input.tokens))
         return batch
 
     def _probe(self, batch: Pass, logits: Tensor) -> None:
         """Read what the model says at the start of transcript: is it speech, in which language."""
-        probed = [feed.sequence for feed in batch.feeds if feed.sot is not None]
+        probed = [
+            step_input.sequence for step_input in batch.step_inputs if step_input.sot is not None
+        ]
         silence = no_speech_probability(logits, self._tokenizer.no_speech).tolist()
         for row, (sequence, probability) in enumerate(zip(probed, silence, strict=True)):
             sequence.no_speech_probability = probability
@@ -196,41 +200,45 @@ class Runner:
                     zip(self._language_codes, languages[0].tolist(), strict=True)
                 )
 
-    def _choose(self, batch: Pass, logits: Tensor) -> Choice:
-        state = self._rule_state(batch.feeds)
-        feeds = [feed for feed in batch.feeds for _ in feed.tokens[feed.first_sampled :]]
-        if not any(feed.sequence.temperature for feed in feeds):
+    def _choose(self, batch: Pass, logits: Tensor) -> SampledToken:
+        state = self._rule_state(batch.step_inputs)
+        step_inputs = [
+            step_input
+            for step_input in batch.step_inputs
+            for _ in step_input.tokens[step_input.first_sampled :]
+        ]
+        if not any(step_input.sequence.temperature for step_input in step_inputs):
             return self._rules.choose(logits, state)
         choices = []
         masked = self._rules.mask(logits, state)
-        for row, feed in enumerate(feeds):
-            sequence = feed.sequence
+        for row, step_input in enumerate(step_inputs):
+            sequence = step_input.sequence
             # a row's noise is its own, or its text would depend on its neighbours
             seed = (sequence.seed << 20) + (sequence.attempt << 10) + len(sequence.tokens)
             generator = torch.Generator(self._device).manual_seed(seed)
             temperature = torch.tensor([sequence.temperature], device=self._device)
             choices.append(sample(masked[row : row + 1], temperature, generator))
-        return Choice(
+        return SampledToken(
             torch.cat([choice.tokens for choice in choices]),
             torch.cat([choice.logprobs for choice in choices]),
         )
 
-    def _rule_state(self, feeds: Rows[Feed]) -> RuleState:
+    def _rule_state(self, step_inputs: Rows[StepInput]) -> RuleState:
         """Give the rules' state before each sampled token."""
         begin = self._rules.timestamp_begin
         is_first: list[bool] = []
         last_is_time: list[bool] = []
         previous_is_time: list[bool] = []
         last_time: list[int] = []
-        for feed in feeds:
-            if feed.first_sampled == len(feed.tokens):
+        for step_input in step_inputs:
+            if step_input.first_sampled == len(step_input.tokens):
                 continue
-            said = feed.sequence.tokens
+            said = step_input.sequence.tokens
             last = bool(said) and said[-1] >= begin
             previous = len(said) < 2 or said[-2] >= begin
             time = next((token for token in reversed(said) if token >= begin), begin - 1)
             first = not said
-            for token in (*feed.proposal, None):
+            for token in (*step_input.proposal, None):
                 is_first.append(first)
                 last_is_time.append(last)
                 previous_is_time.append(previous)
@@ -250,16 +258,21 @@ class Runner:
     def _keep(self, batch: Pass, tokens: list[int], logprobs: list[float]) -> None:
         """Append the tokens that greedy decoding gives, up to the first the draft got wrong."""
         at = 0
-        for feed in batch.feeds:
-            sequence = feed.sequence
+        for step_input in batch.step_inputs:
+            sequence = step_input.sequence
             sequence.num_steps += 1
-            num_sampled = len(feed.tokens) - feed.first_sampled
+            num_sampled = len(step_input.tokens) - step_input.first_sampled
             if not num_sampled:  # only the start of transcript was read
-                sequence.num_cached += len(feed.tokens)
+                sequence.num_cached += len(step_input.tokens)
                 continue
             kept = slice(at, at + num_sampled)
             keep_sampled(
-                sequence, feed.proposal, tokens[kept], logprobs[kept], self._rules, self._counters
+                sequence,
+                step_input.proposal,
+                tokens[kept],
+                logprobs[kept],
+                self._rules,
+                self._counters,
             )
             at += num_sampled
 
@@ -268,17 +281,17 @@ class Runner:
 
     def _keep_queries(self, batch: Pass, queries: list[Tensor]) -> None:
         start = 0
-        for feed in batch.feeds:
-            sequence = feed.sequence
+        for step_input in batch.step_inputs:
+            sequence = step_input.sequence
             if sequence.word_times:
-                if feed.position == 0:
+                if step_input.position == 0:
                     self._queries[sequence.id] = []
                 # of a draft, only what was accepted; a loop that was cut off leaves less than none
-                count = max(sequence.num_cached - feed.position, 0)
+                count = max(sequence.num_cached - step_input.position, 0)
                 self._queries[sequence.id].append(
                     [layer[start : start + count].clone() for layer in queries]
                 )
-            start += len(feed.tokens)
+            start += len(step_input.tokens)
 
 
 def align(
@@ -298,7 +311,7 @@ def align(
         for n, (layer, heads) in enumerate(model.alignment_heads.items()):
             q = torch.cat([layers[n] for layers in passes]).transpose(0, 1)  # (heads, T, D)
             k = attention.read_cross_keys(
-                layer, heads, sequence.cross_pages, sequence.extent.num_full
+                layer, heads, sequence.cross_pages, sequence.kept.num_full
             )
             parts.append(q.float() @ k.float().transpose(1, 2) * scale)
         return torch.cat(parts)

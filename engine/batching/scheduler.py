@@ -39,7 +39,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Admission:
     """Which windows may be encoded now; the others wait and gather."""
 
     partials: bool = True
@@ -52,8 +52,8 @@ class Room:
         return self.finals if sequence.is_final else self.partials
 
 
-ROOM = Room()  # for all
-NO_ROOM = Room(partials=False, finals=False, background=False)
+ADMIT_ALL = Admission()  # for all
+ADMIT_NONE = Admission(partials=False, finals=False, background=False)
 
 
 class Scheduler:
@@ -129,7 +129,7 @@ class Scheduler:
         self._cross_pool.free(sequence.cross_pages)
         sequence.self_pages = sequence.cross_pages = ()
 
-    def next(self, room: Room = ROOM) -> Encode | Step | None:
+    def next(self, room: Admission = ADMIT_ALL) -> Encode | Step | None:
         """Choose what to run now; None if there is nothing to do."""
         if self._waiting and self._may_encode():
             batch = self._admit(room)
@@ -159,7 +159,7 @@ class Scheduler:
         else:
             self._encode_debt_s = max(0.0, self._encode_debt_s - duration_s * ENCODE_SHARE)
 
-    def shed(self, work: Encode | Step) -> None:
+    def reduce_batch(self, work: Encode | Step) -> None:
         """Run no more than half as much at once as in this work, for which memory was too short."""
         half = max(1, len(work.sequences) // 2)
         if isinstance(work, Encode):
@@ -173,21 +173,21 @@ class Scheduler:
         # a final does not wait for the decoding of partials
         return any(map(_is_urgent, self._waiting)) and not any(map(_is_urgent, self._running))
 
-    def _admit(self, room: Room) -> tuple[Sequence, ...]:
+    def _admit(self, room: Admission) -> tuple[Sequence, ...]:
         batch: list[Sequence] = []
         num_positions = 0
         for sequence in in_order(self._waiting):
-            extent = sequence.extent
+            kept = sequence.kept
             max_batch = self._max_encode_batch
             if not _is_awaited(sequence):
                 max_batch = self._max_background_batch
-            is_full = num_positions + extent.num_positions > self._max_encode_positions
+            is_full = num_positions + kept.num_positions > self._max_encode_positions
             if not room.admits(sequence) or len(batch) >= max_batch or (batch and is_full):
                 break
             # nobody overtakes the first that finds no room, or a long window would wait for ever
             if len(self._running) >= self._max_batch or not self._allocate(sequence):
                 break
-            num_positions += extent.num_positions
+            num_positions += kept.num_positions
             self._waiting.remove(sequence)
             self._running.append(sequence)
             sequence.phase = Phase.RUNNING
@@ -198,7 +198,7 @@ class Scheduler:
         self_pages = self._self_pool.allocate(sequence.num_positions)
         if self_pages is None:
             return False
-        cross_pages = self._cross_pool.allocate(sequence.extent.num_positions)
+        cross_pages = self._cross_pool.allocate(sequence.kept.num_positions)
         if cross_pages is None:
             self._self_pool.free(self_pages)
             return False

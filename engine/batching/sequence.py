@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from engine.batching.draft import Draft
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 
 
 class Phase(enum.Enum):
@@ -27,7 +27,7 @@ class Sequence:
     stream_id: int
     is_final: bool
     deadline: float  # time.monotonic(); an order, not a limit
-    extent: Extent
+    kept: KeptPositions
     # tokens before the first sampled one; the language is filled in when it is detected
     prefix: list[int]
     max_tokens: int  # sampled tokens at most

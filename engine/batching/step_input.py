@@ -14,7 +14,7 @@ LOOP_CHECK = 8  # tokens between two looks for a loop
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class StepInput:
     """What one sequence brings to a pass."""
 
     sequence: Sequence
@@ -27,20 +27,20 @@ class Feed:
     sot: int | None
 
 
-def make_feed(sequence: Sequence) -> Feed:
+def make_step_input(sequence: Sequence) -> StepInput:
     """Say what a sequence reads next, and where tokens are sampled."""
     cached, prefix = sequence.num_cached, sequence.prefix
     sot = sequence.sot_index - cached if cached <= sequence.sot_index else None
     if sequence.needs_language:
         tokens = prefix[cached : sequence.sot_index + 1]
-        return Feed(sequence, cached, tokens, [], len(tokens), sot)
+        return StepInput(sequence, cached, tokens, [], len(tokens), sot)
     known = prefix[cached:] + sequence.tokens[max(cached - len(prefix), 0) :]
     proposal: list[int] = []
     if sequence.draft is not None:
         # one more token than proposed is sampled
         room = sequence.max_tokens - len(sequence.tokens) - 1
         proposal = sequence.draft.propose(room)
-    return Feed(sequence, cached, known + proposal, proposal, len(known) - 1, sot)
+    return StepInput(sequence, cached, known + proposal, proposal, len(known) - 1, sot)
 
 
 def keep_sampled(

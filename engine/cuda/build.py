@@ -18,7 +18,7 @@ from engine.cuda.graphs import DecoderGraphs
 from engine.cuda.layers import FEW_ROWS_WARPS, MANY_ROWS_WARPS, CudaLayers
 from engine.cuda.paged_attention import PagedAttention, Pools
 from engine.cuda.runner import CudaRunner
-from engine.cuda.sampler import Chooser
+from engine.cuda.sampler import Sampler
 from engine.decoding.rules import Rules
 from engine.decoding.tokenizer import Tokenizer
 from engine.model.whisper import Whisper
@@ -82,7 +82,7 @@ def build_runner(
     )
     max_tokens = max(limits.max_tokens, limits.max_batch)
     sizes_captured = list_sizes(max_tokens)
-    chooser = Chooser(
+    chooser = Sampler(
         rules,
         tokenizer.no_speech,
         num_slots=limits.max_batch,

@@ -24,7 +24,7 @@ from engine.cuda.paged_attention import (
     lay_blocks,
     log2_weight,
 )
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 from engine.model.mel import LogMel
 from engine.model.whisper import Whisper
 
@@ -75,7 +75,7 @@ class Encoder:
         self._pools = pools
         self._max_windows = max_windows
         self._uses_graphs = uses_graphs
-        self._log_weight = log2_weight([Extent(1, 1, fold)]) if fold else 0.0
+        self._log_weight = log2_weight([KeptPositions(1, 1, fold)]) if fold else 0.0
         self._log_mel = LogMel(config.num_mels, device)
         self._is_cuda = device.type == "cuda"
         self.stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
@@ -120,7 +120,7 @@ class Encoder:
                 continue
             # the longest window there is, or no kernel would be compiled for it
             length = min(size, self._pools.config.max_source_positions)
-            laid = lay_blocks([Extent(length)], self._queries)
+            laid = lay_blocks([KeptPositions(length)], self._queries)
             captured.blocks[: len(laid)] = torch.from_numpy(laid).to(device)
             with torch.inference_mode():
                 with torch.cuda.stream(self.stream):
@@ -135,7 +135,7 @@ class Encoder:
     def encode(
         self,
         audio: Sequence[Samples],
-        extents: Sequence[Extent],
+        kept_positions: Sequence[KeptPositions],
         pages: Sequence[tuple[int, ...]],
         after: Done | None,
     ) -> Done:
@@ -145,7 +145,7 @@ class Encoder:
             after: when the last pass that may read those pages ends.
         """
         assert 0 < len(audio) <= self._max_windows, len(audio)
-        N = sum(extent.num_positions for extent in extents)
+        N = sum(kept.num_positions for kept in kept_positions)
         size = self._sizes[bisect.bisect_left(self._sizes, N)]
         captured = self._captured[size]
         stage = self._stages[self._turn]
@@ -154,10 +154,10 @@ class Encoder:
             stage.taken.wait()
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             windows = self._copy_sound(stage, audio)
-            x = self._model.embed_sound(self._log_mel(windows), extents)
+            x = self._model.embed_audio(self._log_mel(windows), kept_positions)
             captured.x[:N] = x
             captured.x[N:] = 0  # finite, though nobody reads what comes of it
-            self._copy_plan(stage, captured, extents, pages)
+            self._copy_plan(stage, captured, kept_positions, pages)
             stage.taken = Done(self.stream)
             if after is not None:
                 after.hold(self.stream)
@@ -180,17 +180,17 @@ class Encoder:
         self,
         stage: Stage,
         captured: Captured,
-        extents: Sequence[Extent],
+        kept_positions: Sequence[KeptPositions],
         pages: Sequence[tuple[int, ...]],
     ) -> None:
         blocks = stage.blocks[: len(captured.blocks)]
-        laid = lay_blocks(extents, self._queries)
+        laid = lay_blocks(kept_positions, self._queries)
         blocks.zero_()
         blocks.numpy()[: len(laid)] = laid
         captured.blocks.copy_(blocks, non_blocking=True)
         places = stage.places[: len(captured.places)]
         places.fill_(-1)
-        lengths = [extent.num_positions for extent in extents]
+        lengths = [kept.num_positions for kept in kept_positions]
         found = find_slots(pages, lengths, self._pools.cross_page_size)
         places.numpy()[: len(found)] = found
         captured.places.copy_(places, non_blocking=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.cuda.batch import TOKEN_INTS, Inputs, Row, pack, view_inputs
 from engine.cuda.launch import RESULT_FIELDS, Done, Launched
 from engine.cuda.paged_attention import PagedAttention, Pools
-from engine.cuda.sampler import Chooser
+from engine.cuda.sampler import Sampler
 from engine.model.whisper import Whisper
 
 Ints = npt.NDArray[np.int32]
@@ -46,7 +46,7 @@ class DecoderGraphs:
         self,
         model: Whisper,
         pools: Pools,
-        chooser: Chooser,
+        chooser: Sampler,
         sizes: Sequence[int],
         *,
         uses_graphs: bool = True,

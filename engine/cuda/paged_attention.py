@@ -31,7 +31,7 @@ from engine.cuda.kernels.encoder import (
     attend_windows,
 )
 from engine.model.attention import DecoderRow
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 
 Ints = npt.NDArray[np.int32]
 
@@ -86,14 +86,14 @@ class Pools:
         line: Ints,
         self_pages: Sequence[int],
         cross_pages: Sequence[int],
-        extent: Extent,
+        kept: KeptPositions,
     ) -> None:
         """Describe a sequence in a line of (a host copy of) the tables."""
         line[: len(self_pages)] = self_pages
         line[self._self_width : self._self_width + len(cross_pages)] = cross_pages
         # the weight's logarithm goes as the bits of a float
-        weight = int(np.float32(math.log2(extent.weight)).view(np.int32))
-        line[-WINDOW_FIELDS:] = extent.num_positions, extent.num_full, weight
+        weight = int(np.float32(math.log2(kept.weight)).view(np.int32))
+        line[-WINDOW_FIELDS:] = kept.num_positions, kept.num_full, weight
 
 
 class PagedAttention:
@@ -143,12 +143,12 @@ class PagedAttention:
         self._num_positions: list[int] = []
         self._log_weight = 0.0
 
-    def plan_encoder(self, extents: Sequence[Extent]) -> None:
-        self._num_positions = [extent.num_positions for extent in extents]
-        is_folded = any(extent.num_full < extent.num_positions for extent in extents)
+    def plan_encoder(self, kept_positions: Sequence[KeptPositions]) -> None:
+        self._num_positions = [kept.num_positions for kept in kept_positions]
+        is_folded = any(kept.num_full < kept.num_positions for kept in kept_positions)
         queries = NARROW if is_folded else WIDE
-        blocks = torch.from_numpy(lay_blocks(extents, queries)).to(self._pools.device)
-        self.use_blocks(blocks, queries, log2_weight(extents))
+        blocks = torch.from_numpy(lay_blocks(kept_positions, queries)).to(self._pools.device)
+        self.use_blocks(blocks, queries, log2_weight(kept_positions))
 
     def use_blocks(self, blocks: Tensor, queries: Queries, log_weight: float) -> None:
         """Take query blocks as `lay_blocks` gives them, unused ones with length 0."""
@@ -189,7 +189,7 @@ class PagedAttention:
         tables = np.zeros((len(rows), pools.tables.shape[1]), dtype=np.int32)
         for line, row in zip(tables, rows, strict=True):
             assert row.num_cached + row.num_queries <= len(row.self_pages) * pools.self_page_size
-            pools.write_line(line, row.self_pages, row.cross_pages, row.extent)
+            pools.write_line(line, row.self_pages, row.cross_pages, row.kept)
         tiles = lay_tiles([row.num_queries for row in rows])
         positions = np.concatenate(
             [np.arange(row.num_cached, row.num_cached + row.num_queries) for row in rows]
@@ -284,21 +284,21 @@ class PagedAttention:
         return keys.transpose(0, 1).flatten(1, 2)[:, :num_positions]
 
 
-def log2_weight(extents: Sequence[Extent]) -> float:
+def log2_weight(kept_positions: Sequence[KeptPositions]) -> float:
     """Give the binary logarithm of what a folded position counts: one for all windows."""
-    weights = {extent.weight for extent in extents if extent.num_folded}
+    weights = {kept.weight for kept in kept_positions if kept.num_folded}
     assert len(weights) <= 1, weights
     return math.log2(weights.pop()) if weights else 0.0
 
 
-def lay_blocks(extents: Sequence[Extent], queries: Queries) -> Ints:
+def lay_blocks(kept_positions: Sequence[KeptPositions], queries: Queries) -> Ints:
     """Cut packed windows into query blocks: (blocks, BLOCK_FIELDS)."""
     blocks = []
     begin = 0
-    for extent in extents:
-        length = extent.num_positions
+    for kept in kept_positions:
+        length = kept.num_positions
         blocks += [
-            (begin + at, begin, length, extent.num_full) for at in range(0, length, queries.block)
+            (begin + at, begin, length, kept.num_full) for at in range(0, length, queries.block)
         ]
         begin += length
     return np.array(blocks, dtype=np.int32).reshape(-1, BLOCK_FIELDS)

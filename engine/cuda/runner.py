@@ -19,7 +19,7 @@ from engine.api import Samples
 from engine.batching.counters import Counters
 from engine.batching.runner import align
 from engine.batching.sequence import Phase, Sequence
-from engine.batching.step_input import keep_sampled, make_feed
+from engine.batching.step_input import keep_sampled, make_step_input
 from engine.cuda.batch import KEEP, Row
 from engine.cuda.launch import Done, Launched, read_results
 from engine.decoding.rules import Rules
@@ -36,7 +36,7 @@ MAX_SEED = 1 << 22  # the kernel makes room for positions below it
 
 
 @dataclass(slots=True, eq=False)
-class Live:
+class Slot:
     """A sequence that has a slot, from its first pass to its end or its next attempt."""
 
     slot: int
@@ -51,7 +51,7 @@ class Entry:
     """One sequence's part of a pass."""
 
     sequence: Sequence
-    live: Live
+    live: Slot
     first: int  # of its tokens in the pass
     count: int
     first_sampled: int
@@ -70,7 +70,7 @@ class InFlight:
 
 
 class CudaRunner:
-    """Runs one model. Called by one thread. Implements `engine.batching.loop.Runs`."""
+    """Runs one model. Called by one thread. Implements `engine.batching.loop.ModelRunner`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class CudaRunner:
         self._tables = np.zeros(tuple(pools.tables.shape), dtype=np.int32)
         self._has_new_tables = False
         self._free_slots = list(range(pools.num_slots))
-        self._live: dict[int, Live] = {}  # by sequence id
+        self._live: dict[int, Slot] = {}  # by sequence id
         # by sequence id, until its first pass: when its K/V are there
         self._encoded: dict[int, Done] = {}
         self._encoding: Done | None = None
@@ -119,7 +119,7 @@ class CudaRunner:
         self._counters.num_encoded += len(sequences)
         self._encoding = self._encoder.encode(
             audio,
-            [sequence.extent for sequence in sequences],
+            [sequence.kept for sequence in sequences],
             [sequence.cross_pages for sequence in sequences],
             None if self._in_flight is None else self._in_flight.launched.done,
         )
@@ -172,7 +172,7 @@ class CudaRunner:
 
     def _start(self, sequences: Rows[Sequence]) -> InFlight:
         rows: list[Row] = []
-        members: list[tuple[Sequence, Live, Rows[int], int]] = []
+        members: list[tuple[Sequence, Slot, Rows[int], int]] = []
         room = self._graphs.max_tokens
         for sequence in sequences:
             live = self._live.get(sequence.id) or self._give_slot(sequence)
@@ -210,21 +210,21 @@ class CudaRunner:
         self._counters.num_rows += len(rows)
         return InFlight(launched, entries)
 
-    def _give_slot(self, sequence: Sequence) -> Live:
-        live = Live(self._free_slots.pop())
+    def _give_slot(self, sequence: Sequence) -> Slot:
+        live = Slot(self._free_slots.pop())
         self._live[sequence.id] = live
         self._pools.write_line(
-            self._tables[live.slot], sequence.self_pages, sequence.cross_pages, sequence.extent
+            self._tables[live.slot], sequence.self_pages, sequence.cross_pages, sequence.kept
         )
         self._has_new_tables = True
         assert sequence.num_cached == 0, sequence.num_cached
         return live
 
-    def _make_row(self, sequence: Sequence, live: Live) -> tuple[Row, Rows[int]]:
+    def _make_row(self, sequence: Sequence, live: Slot) -> tuple[Row, Rows[int]]:
         seed = (sequence.seed * 8191 + sequence.attempt) % MAX_SEED
         limit, temperature = sequence.num_positions, sequence.temperature
         if live.proposed is None:
-            feed = make_feed(sequence)
+            feed = make_step_input(sequence)
             probe = -1 if feed.sot is None else feed.sot
             row = Row(
                 live.slot,

@@ -11,8 +11,8 @@ from engine.cuda.kernels.sample import (
     SLOT_FIELDS,
     STATE_FIELDS,
     accept_kernel,
-    choose_kernel,
     prepare_kernel,
+    sample_kernel,
     scan_kernel,
 )
 from engine.cuda.launch import RESULT_FIELDS
@@ -21,7 +21,7 @@ from engine.decoding.rules import MAX_INITIAL_TIMESTAMP, Rules
 SCAN_BLOCK = 4096  # words looked through by one program
 
 
-class Chooser:
+class Sampler:
     """Fixed device tensors that passes read and write, one after another; none ever moves."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Chooser:
             BLOCK=SCAN_BLOCK,
             num_warps=8,
         )
-        choose_kernel[(N,)](
+        sample_kernel[(N,)](
             logits,
             rules.never,
             self._scans,

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from engine.api import SAMPLE_RATE
 
-# A verdict is final when it rests on so much sound, in seconds, and is so probable.
+# A detected_language is final when it rests on so much sound, in seconds, and is so probable.
 CONVINCING = ((2.0, 0.9), (5.0, 0.5))
 # After so much sound the best guess is kept, however improbable.
 LONGEST_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DetectedLanguage:
     """What a window was taken for."""
 
     language: str  # ISO code
@@ -30,14 +30,16 @@ class StreamLanguage:
 
     def __init__(self, language: str | None) -> None:
         """Begin with the language given, or None to hear it."""
-        self._settled = None if language is None else Verdict(language, 1.0)
+        self._settled = None if language is None else DetectedLanguage(language, 1.0)
 
     @property
-    def settled(self) -> Verdict | None:
+    def settled(self) -> DetectedLanguage | None:
         """The language to decode in, or None while it must be heard again."""
         return self._settled
 
-    def hear(self, probabilities: Mapping[str, float], num_samples: int, is_final: bool) -> Verdict:
+    def hear(
+        self, probabilities: Mapping[str, float], num_samples: int, is_final: bool
+    ) -> DetectedLanguage:
         """Judge a window, and settle if it is convincing.
 
         Args:
@@ -48,11 +50,11 @@ class StreamLanguage:
         if self._settled is not None:
             return self._settled
         language = max(probabilities, key=lambda code: probabilities[code])
-        verdict = Verdict(language, probabilities[language])
+        detected_language = DetectedLanguage(language, probabilities[language])
         seconds = num_samples / SAMPLE_RATE
         if seconds >= LONGEST_S or any(
-            (is_final or seconds >= least_s) and verdict.probability >= least
+            (is_final or seconds >= least_s) and detected_language.probability >= least
             for least_s, least in CONVINCING
         ):
-            self._settled = verdict
-        return verdict
+            self._settled = detected_language
+        return detected_language

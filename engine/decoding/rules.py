@@ -43,7 +43,7 @@ class RuleState:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SampledToken:
     """A token for each row."""
 
     tokens: Tensor  # (N,) int64
@@ -59,7 +59,7 @@ class Highest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _Constraint:
     """Which of the three ranges of tokens each row may use."""
 
     text: Tensor  # (N,) bool: tokens below eot
@@ -170,7 +170,7 @@ class Rules:
             masked[:, self.timestamp_begin :] = verdict.times
         return masked
 
-    def choose(self, logits: Tensor, state: RuleState) -> Choice:
+    def choose(self, logits: Tensor, state: RuleState) -> SampledToken:
         """Choose the most probable token that the rules allow: the argmax of `mask`.
 
         Overwrites logits that are float32: a copy of 8 MB for a draft of 40 tokens costs more than
@@ -179,7 +179,7 @@ class Rules:
         masked = logits.float().add_(self._forbidden(state))
         if not self.with_timestamps:
             tokens = find_highest(masked).indices
-            return Choice(tokens, pick(masked.log_softmax(dim=1), tokens))
+            return SampledToken(tokens, pick(masked.log_softmax(dim=1), tokens))
         text, special = masked[:, : self.eot], masked[:, self.eot : self.timestamp_begin]
         best_text = find_highest(text)
         verdict = self._judge(masked, best_text.values, special.amax(dim=1), state)
@@ -195,7 +195,7 @@ class Rules:
             pick(masked.log_softmax(dim=1), tokens),
             pick(rest.log_softmax(dim=1), (tokens - self.eot).clamp(min=0)),
         )
-        return Choice(tokens, logprobs)
+        return SampledToken(tokens, logprobs)
 
     def _forbidden(self, state: RuleState) -> Tensor:
         """Give what to add to the logits, (V,) or (N, V): 0 or -inf."""
@@ -205,7 +205,7 @@ class Rules:
 
     def _judge(
         self, masked: Tensor, highest_text: Tensor, highest_special: Tensor, state: RuleState
-    ) -> _Verdict:
+    ) -> _Constraint:
         closes = state.last_is_time & state.previous_is_time  # two in a row: text must follow
         opens = state.last_is_time & ~state.previous_is_time  # one: another, or the end
         # time does not run backwards; only a pair may repeat its timestamp
@@ -222,7 +222,7 @@ class Rules:
             highest_special.masked_fill(~special, -torch.inf),
         )
         is_due = times.logsumexp(dim=1) > highest
-        return _Verdict(text & ~is_due, special & ~is_due, times)
+        return _Constraint(text & ~is_due, special & ~is_due, times)
 
 
 def build_rules(
@@ -267,7 +267,9 @@ def find_highest(x: Tensor) -> Highest:
     return Highest(best.values, starts + best.indices)
 
 
-def sample(masked: Tensor, temperature: Tensor, generator: torch.Generator | None = None) -> Choice:
+def sample(
+    masked: Tensor, temperature: Tensor, generator: torch.Generator | None = None
+) -> SampledToken:
     """Draw a token for each row, with its own temperature; 0 takes the most probable.
 
     Args:
@@ -278,7 +280,7 @@ def sample(masked: Tensor, temperature: Tensor, generator: torch.Generator | Non
     uniform = torch.rand(masked.shape, device=masked.device, generator=generator)
     gumbel = -(-uniform.clamp(min=1e-20, max=1 - 2**-24).log()).log()
     tokens = (masked + temperature[:, None] * gumbel).argmax(dim=1)
-    return Choice(tokens, pick(masked, tokens) - masked.logsumexp(dim=1))
+    return SampledToken(tokens, pick(masked, tokens) - masked.logsumexp(dim=1))
 
 
 def no_speech_probability(logits: Tensor, no_speech: int) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class DecoderRow:
     num_queries: int  # tokens of this pass, at positions num_cached, num_cached + 1, ...
     num_cached: int  # positions whose self-attention K/V are in the pool already
     self_pages: tuple[int, ...]  # hold num_cached + num_queries positions or more
-    cross_pages: tuple[int, ...]  # hold extent.num_positions
-    extent: Extent
+    cross_pages: tuple[int, ...]  # hold kept.num_positions
+    kept: KeptPositions
 
 
 class Attention(Protocol):
@@ -32,7 +32,7 @@ class Attention(Protocol):
     The pools' dummy rows, graphs and workspaces are the backend's own business.
     """
 
-    def plan_encoder(self, extents: Sequence[Extent]) -> None:
+    def plan_encoder(self, kept_positions: Sequence[KeptPositions]) -> None:
         """Prepare a pass of the encoder over these windows."""
         ...
 

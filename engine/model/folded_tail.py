@@ -17,7 +17,7 @@ SAMPLES_PER_POSITION = 320  # 20 ms: two mel frames of 160 samples, joined by th
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class KeptPositions:
     """The encoder positions of one window: the first num_full ones, then one in `weight`."""
 
     num_full: int  # at full resolution: the sound and a margin
@@ -39,9 +39,9 @@ class Extent:
         return torch.cat([full, folded])
 
 
-def measure_extent(
+def choose_positions(
     num_samples: int, *, factor: int | None, margin: int, num_positions: int = 1500
-) -> Extent:
+) -> KeptPositions:
     """Choose the positions of a window.
 
     Args:
@@ -51,10 +51,10 @@ def measure_extent(
         num_positions: of the whole 30 s.
     """
     if factor is None:
-        return Extent(num_positions)
+        return KeptPositions(num_positions)
     num_sound = -(-num_samples // SAMPLES_PER_POSITION)
     num_folded = (num_positions - min(num_sound + margin, num_positions)) // factor
     if not num_folded:
-        return Extent(num_positions)
+        return KeptPositions(num_positions)
     # whole groups only, so that all of the silence is counted, and counted once
-    return Extent(num_positions - num_folded * factor, num_folded, factor)
+    return KeptPositions(num_positions - num_folded * factor, num_folded, factor)

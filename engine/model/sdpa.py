@@ -23,7 +23,7 @@ from torch import Tensor
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.model.attention import DecoderRow
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 
 MIN_ROWS = 4  # fewer go through other kernels, which round otherwise
 BLOCK = 128  # summands that one product adds up in order
@@ -93,14 +93,14 @@ class SdpaAttention:
         self._rows: list[PlannedRow] = []
         self._new_slots = torch.empty(0, dtype=torch.int64, device=device)
 
-    def plan_encoder(self, extents: Sequence[Extent]) -> None:
+    def plan_encoder(self, kept_positions: Sequence[KeptPositions]) -> None:
         windows = []
         start = 0
-        for extent in extents:
-            end = start + extent.num_positions
+        for kept in kept_positions:
+            end = start + kept.num_positions
             bias = None
-            if extent.num_folded:
-                bias = self._bias(extent).expand(1, 1, extent.num_positions, -1)
+            if kept.num_folded:
+                bias = self._bias(kept).expand(1, 1, kept.num_positions, -1)
             windows.append((slice(start, end), bias))
             start = end
         self._encoding.windows = windows
@@ -141,8 +141,8 @@ class SdpaAttention:
                     slice(start, start + row.num_queries),
                     self._slots(row.self_pages, size, num_read),
                     self._causal[row.num_cached : last_query, :num_read],
-                    self._slots(row.cross_pages, self._cross_page_size, row.extent.num_positions),
-                    self._bias(row.extent),
+                    self._slots(row.cross_pages, self._cross_page_size, row.kept.num_positions),
+                    self._bias(row.kept),
                 )
             )
             start += row.num_queries
@@ -181,15 +181,15 @@ class SdpaAttention:
         slots = starts[:, None] + torch.arange(size, device=self._device)
         return slots.flatten()[:count]
 
-    def _bias(self, extent: Extent) -> Tensor:
+    def _bias(self, kept: KeptPositions) -> Tensor:
         """Give what is added to a window's logits: (1, positions)."""
-        line = self._bias_lines.get(extent.weight)
+        line = self._bias_lines.get(kept.weight)
         if line is None:  # one for each factor in use, and 1
             line = torch.zeros(2 * self._num_positions, dtype=self._dtype, device=self._device)
-            line[self._num_positions :] = math.log(extent.weight)
-            self._bias_lines[extent.weight] = line
-        first = self._num_positions - extent.num_full
-        return line[None, first : first + extent.num_positions]
+            line[self._num_positions :] = math.log(kept.weight)
+            self._bias_lines[kept.weight] = line
+        first = self._num_positions - kept.num_full
+        return line[None, first : first + kept.num_positions]
 
 
 def attend_all(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.model.attention import Attention
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 from engine.model.layers import Add, Layers, LinearMaker, Pair, PlainLayers, Project
 from engine.model.linear import DenseLinear
 from engine.model.mel import Mel
@@ -94,7 +94,7 @@ class Whisper:
             for layer in sorted({a.layer for a in config.alignment_heads})
         }
 
-    def embed_sound(self, mel: Mel, extents: Sequence[Extent]) -> Tensor:
+    def embed_audio(self, mel: Mel, kept_positions: Sequence[KeptPositions]) -> Tensor:
         """Run the convolutions and add positional embeddings: (N, C) of the kept positions.
 
         Positions that hear only silence are all the same before the embedding, so they are
@@ -107,18 +107,18 @@ class Whisper:
         x = self._conv2(self._conv1(x))  # (B, C, num_frames // 2)
         num_computed = num_frames // 2
         last = self.config.max_source_positions - 1
-        rows, kept = [], []
-        for b, extent in enumerate(extents):
-            at = extent.positions()
+        rows, columns = [], []
+        for b, kept in enumerate(kept_positions):
+            at = kept.positions()
             silent = at.clamp(max=num_computed - 3)
             where = torch.where(at == last, num_computed - 1, silent)
             rows.append(where + b * num_computed if num_computed <= last else at + b * num_computed)
-            kept.append(at)
+            columns.append(at)
         packed = x.transpose(1, 2).flatten(0, 1)[torch.cat(rows).to(x.device)]
-        return packed + self._encoder_positions[torch.cat(kept).to(x.device)]
+        return packed + self._encoder_positions[torch.cat(columns).to(x.device)]
 
     def encode(self, x: Tensor, attention: Attention) -> Tensor:
-        """Run the encoder over planned windows: (N, C) from embed_sound -> (N, C).
+        """Run the encoder over planned windows: (N, C) from embed_audio -> (N, C).
 
         It may overwrite x.
         """

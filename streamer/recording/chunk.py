@@ -60,20 +60,20 @@ class Chunker:
             piece = samples[first : first + SAMPLE_RATE]
             self._buffer.append(piece)
             for is_speech in self._detector.detect(piece):
-                for mark in self._segmenter.accept(is_speech):
-                    if isinstance(mark, Opened):
-                        chunks += self._begin(mark.start)
-                    elif isinstance(mark, Closed):
-                        chunks += self._finish(mark.end)
+                for point in self._segmenter.accept(is_speech):
+                    if isinstance(point, Opened):
+                        chunks += self._begin(point.start)
+                    elif isinstance(point, Closed):
+                        chunks += self._finish(point.end)
             chunks += self._bound()
         return chunks
 
     def end(self) -> list[Chunk]:
         """Return the chunks of what is left."""
         chunks: list[Chunk] = []
-        for mark in self._segmenter.close(self._buffer.end):
-            if isinstance(mark, Closed):
-                chunks += self._finish(mark.end)
+        for point in self._segmenter.close(self._buffer.end):
+            if isinstance(point, Closed):
+                chunks += self._finish(point.end)
         if self._start is not None:
             chunks.append(self._emit(self._end))
         return chunks

@@ -23,7 +23,7 @@ from engine.api import (
 from streamer.recording.chunk import Chunk, Chunker
 from streamer.session.retry import may_retry
 from streamer.transcription.agreement import num_covered
-from streamer.transcription.hallucination import LEFT_OVER, doubt, judge
+from streamer.transcription.hallucination import LEFT_OVER, filter_hypothesis, reject_reason
 from streamer.transcription.language_vote import GUESS
 from streamer.transcription.settings import SessionSettings
 from streamer.transcription.word import words_in
@@ -97,7 +97,7 @@ class _Job:
         while (rest := _left_over(hypothesis, start)) is not None:
             start = rest
             further = await self._decode_from(chunk, start, options)
-            if doubt(further) is not None:
+            if reject_reason(further) is not None:
                 break
             hypothesis = _join(hypothesis, further)
         return hypothesis
@@ -123,7 +123,7 @@ class _Job:
     def accept(self, hypothesis: Hypothesis) -> Hypothesis:
         """Take the next result in order: leave out what is doubted, or said already."""
         chunk = self.chunks.popleft()
-        heard = judge(hypothesis)
+        heard = filter_hypothesis(hypothesis)
         if heard.reason is not None:
             self._words = []
             return dataclasses.replace(hypothesis, segments=())
@@ -149,7 +149,7 @@ def _left_over(hypothesis: Hypothesis, start: int) -> int | None:
         hypothesis: of a chunk, up to its end.
         start: of the chunk's newest window.
     """
-    heard = judge(hypothesis)
+    heard = filter_hypothesis(hypothesis)
     if not heard.words or heard.has_loop:
         return None
     last = heard.words[-1].end if hypothesis.is_truncated else hypothesis.segments[-1].end

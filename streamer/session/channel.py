@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from engine.api import Engine, Hypothesis, Samples, Stream, StreamOptions, Window
 from streamer.audio.pcm import AudioDecoder, AudioFormat
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.transcriber import Session
+from streamer.transcription.transcriber import Transcriber
 
 # Sound that has stopped is waited for this long with nothing else to do: where the process itself
 # stood still, what came meanwhile is still in the socket, and its sender has not paused.
@@ -19,11 +19,11 @@ UNREAD_S = 0.2
 
 
 class Channel:
-    """Decodes the windows of one `Session`, one at a time."""
+    """Decodes the windows of one `Transcriber`, one at a time."""
 
     def __init__(self, settings: SessionSettings, number: int) -> None:
         self.number = number
-        self.session = Session(settings, number)
+        self.transcriber = Transcriber(settings, number)
         self.wake = asyncio.Event()  # set when the session may have a window or an end
         self._urgent = asyncio.Event()  # set when a window may have to make way for a final one
         self._decoder: AudioDecoder | None = None  # of packets for this channel alone
@@ -38,7 +38,7 @@ class Channel:
         self._note_urgent()
 
     def _note_urgent(self) -> None:
-        if self.session.overtake_at is not None:
+        if self.transcriber.preempt_at is not None:
             self._urgent.set()
 
     async def decode(self, engine: Engine, window: Window) -> Hypothesis | None:
@@ -55,10 +55,10 @@ class Channel:
         try:
             await asyncio.wait((decoding, urging), return_when=asyncio.FIRST_COMPLETED)
             while not decoding.done():
-                at = self.session.overtake_at
+                at = self.transcriber.preempt_at
                 delay_s = None if at is None else max(0.0, at - time.monotonic())
                 await asyncio.wait((decoding,), timeout=delay_s)
-                if not decoding.done() and self.session.overtake(time.monotonic()):
+                if not decoding.done() and self.transcriber.preempt(time.monotonic()):
                     return None
             self._has_decoded = True
             return decoding.result()
@@ -74,7 +74,7 @@ class Channel:
         Raises:
             InvalidRequest, EngineBusy: the engine opens no such stream.
         """
-        options = self.session.stream_options
+        options = self.transcriber.stream_options
         # until the session settles on a language, each window is to detect its own
         is_stale = options != self._options or (options.language is None and self._has_decoded)
         if self._stream is None or is_stale:
@@ -99,12 +99,12 @@ class Channel:
 
     async def sleep(self) -> None:
         """Wait until there may be something to do."""
-        wake_at = self.session.wake_at
+        wake_at = self.transcriber.wake_at
         await self._wait(None if wake_at is None else wake_at - UNREAD_S - time.monotonic())
 
     async def read_on(self) -> None:
         """Let unread sound come in before the session takes it that its sound has stopped."""
-        wake_at, now = self.session.wake_at, time.monotonic()
+        wake_at, now = self.transcriber.wake_at, time.monotonic()
         if wake_at is not None and now >= wake_at - UNREAD_S:
             # timers are a nanosecond early at times, and then this would be waited for twice
             await self._wait(max(UNREAD_S, wake_at - now + 0.001))

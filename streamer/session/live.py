@@ -1,4 +1,4 @@
-"""Run a session's channels over an engine: the asyncio around the logic of `Session`.
+"""Run a session's channels over an engine: the asyncio around the logic of `Transcriber`.
 
 Every wire adapter speaks to a LiveSession: bytes go in, events come out. It owns one task per
 channel, which decodes one window at a time, and it is the only place that reads the clock.
@@ -84,20 +84,20 @@ class LiveSession:
     @property
     def duration(self) -> int:
         """Samples received, of the channel that has most."""
-        return max(channel.session.received for channel in self._channels)
+        return max(channel.transcriber.received for channel in self._channels)
 
     @property
     def num_segments(self) -> int:
         """Segments closed so far, on all channels."""
-        return sum(channel.session.num_segments for channel in self._channels)
+        return sum(channel.transcriber.num_segments for channel in self._channels)
 
     def opened_at(self, channel: int = 0) -> int | None:
         """Say where the segment that is open now began; its SpeechStarted may be still to come."""
-        return self._channels[channel].session.opened_at
+        return self._channels[channel].transcriber.opened_at
 
     def num_begun(self, channel: int) -> int:
         """Segments of a channel begun so far, whether or not `events` has told of them."""
-        return self._channels[channel].session.num_begun
+        return self._channels[channel].transcriber.num_begun
 
     async def feed(self, data: bytes, channel: int | None = None) -> None:
         """Take a packet; waits while the sound is too far ahead of its transcription.
@@ -126,21 +126,21 @@ class LiveSession:
     async def finalize(self, channel: int | None = None) -> None:
         """Close the open segment of one channel, or of all; its Final follows."""
         for each in self._channels if channel is None else [self._channels[channel]]:
-            each.session.finalize()
+            each.transcriber.finalize()
             each.notify()
         await self._publish()
 
     async def forget(self) -> None:
         """Close the open segment of every channel, and keep the sound so far out of the next."""
         for each in self._channels:
-            each.session.forget()
+            each.transcriber.forget()
             each.notify()
         await self._publish()
 
     def update(self, settings: SessionSettings) -> None:
         """Use other settings from the next segment on."""
         for channel in self._channels:
-            channel.session.update(settings)
+            channel.transcriber.update(settings)
 
     async def end(self) -> None:
         """No more sound comes: `events` ends when all of it is transcribed."""
@@ -152,7 +152,7 @@ class LiveSession:
                 await self._receive([channel], [samples], 0)
         self._is_ended = True
         for channel in self._channels:
-            channel.session.end()
+            channel.transcriber.end()
             channel.notify()
         await self._publish()
 
@@ -182,7 +182,7 @@ class LiveSession:
     async def _receive(self, channels: list[Channel], decoded: list[Samples], packet: int) -> None:
         """Pass samples on, then wait until transcription is near enough."""
         for channel, samples in zip(channels, decoded, strict=True):
-            channel.session.receive_audio(samples, time.monotonic(), packet)
+            channel.transcriber.receive_audio(samples, time.monotonic(), packet)
             channel.notify()
         await self._publish()
         if not self._has_room(channels):
@@ -192,12 +192,14 @@ class LiveSession:
             raise self._failure
 
     def _has_room(self, channels: list[Channel]) -> bool:
-        is_near = all(channel.session.backlog < MAX_BACKLOG for channel in channels)
+        is_near = all(channel.transcriber.backlog < MAX_BACKLOG for channel in channels)
         return is_near or self._failure is not None
 
     async def _publish(self, *, has_decoded: bool = False) -> None:
         """Pass events on, and wake who waits for them or for a decode; most packets bring none."""
-        events = [event for channel in self._channels for event in channel.session.take_events()]
+        events = [
+            event for channel in self._channels for event in channel.transcriber.take_events()
+        ]
         if events or has_decoded:
             async with self._changed:
                 self._events += events
@@ -213,14 +215,14 @@ class LiveSession:
         await self._publish(has_decoded=True)
 
     async def _transcribe(self, channel: Channel) -> None:
-        session, num_lost = channel.session, 0
-        while not session.is_finished:
+        transcriber, num_lost = channel.transcriber, 0
+        while not transcriber.is_finished:
             if len(self._events) >= MAX_EVENTS:
                 async with self._changed:
                     await self._changed.wait_for(lambda: len(self._events) < MAX_EVENTS)
             channel.wake.clear()
             await channel.read_on()
-            window = session.next_window(time.monotonic())
+            window = transcriber.next_window(time.monotonic())
             await self._publish()
             if window is None:
                 await channel.sleep()
@@ -231,13 +233,13 @@ class LiveSession:
                 num_lost += 1
                 logger.debug("channel %d: stream lost", channel.number)
                 await channel.close_stream()
-                session.window_failed()
+                transcriber.window_failed()
                 if not await may_retry(num_lost):
                     raise
                 continue
             num_lost = 0
             if hypothesis is not None:
-                session.receive_hypothesis(hypothesis, time.monotonic())
+                transcriber.receive_hypothesis(hypothesis, time.monotonic())
                 await self._publish(has_decoded=True)
 
     async def _close_streams(self) -> None:

@@ -11,14 +11,16 @@ from engine.api import Word
 from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.word import is_sentence_end
 
-KEPT = 2  # settled words kept inside a window that starts within a sentence, to find the seam by
-SLACK = 1_600  # 0.1 s: word times are no better
-GRAIN = 320  # 20 ms: the stretch whose energy is compared
-GAP = 6_400  # 0.4 s between two words is as good as the end of a sentence
+NUM_OVERLAP_WORDS = (
+    2  # settled words kept inside a window that starts within a sentence, to find the seam by
+)
+TIME_TOLERANCE = 1_600  # 0.1 s: word times are no better
+ENERGY_BLOCK = 320  # 20 ms: the stretch whose energy is compared
+SENTENCE_GAP = 6_400  # 0.4 s between two words is as good as the end of a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Boundary:
     """A gap between two words."""
 
     num_words: int  # before it
@@ -26,60 +28,62 @@ class Edge:
     end: int  # where it may end
 
 
-def first_edge(words: Sequence[Word], position: int) -> Edge | None:
-    """Find the first edge between sentences behind a position; None if there is none."""
+def first_boundary(words: Sequence[Word], position: int) -> Boundary | None:
+    """Find the first boundary between sentences behind a position; None if there is none."""
     for index in range(1, len(words)):
         if words[index].start >= position and _is_apart(words[index - 1], words[index]):
-            return _edge(words[index - 1], words[index], index)
+            return _boundary(words[index - 1], words[index], index)
     return None
 
 
-def best_edge(
+def best_boundary(
     anchors: Sequence[Word], volatile: Sequence[Word], position: int, *, is_sentence_wanted: bool
-) -> Edge | None:
-    """Choose the edge behind a settled word at which to begin the next window.
+) -> Boundary | None:
+    """Choose the boundary behind a settled word at which to begin the next window.
 
-    An edge between sentences is best: the first behind `position`, so that some context remains, or
-    else the last before it. Within a sentence the widest gap is taken, and KEPT settled words stay
-    behind it.
+    A boundary between sentences is best: the first behind `position`, so that some context remains,
+    or else the last before it. Within a sentence the widest gap is taken, and NUM_OVERLAP_WORDS
+    settled words stay behind it.
 
     Args:
         anchors: settled words of the window.
         volatile: the words after them.
         position: samples from the start of the stream.
-        is_sentence_wanted: only take an edge between sentences.
+        is_sentence_wanted: only take a boundary between sentences.
     """
     words = [*anchors, *volatile[:1]]
-    edge = first_edge(words, position)
-    if edge is not None:
-        return edge
+    boundary = first_boundary(words, position)
+    if boundary is not None:
+        return boundary
     for index in range(len(words) - 1, 0, -1):
         if _is_apart(words[index - 1], words[index]):
-            return _edge(words[index - 1], words[index], index)
+            return _boundary(words[index - 1], words[index], index)
     if is_sentence_wanted:
         return None
-    candidates = range(max(1, (len(anchors) - KEPT) // 2), len(anchors) - KEPT + 1)
+    candidates = range(
+        max(1, (len(anchors) - NUM_OVERLAP_WORDS) // 2), len(anchors) - NUM_OVERLAP_WORDS + 1
+    )
     if not candidates:
         return None
     best = max(candidates, key=lambda i: (words[i].start - words[i - 1].end, i))
-    return _edge(words[best - 1], words[best], best)
+    return _boundary(words[best - 1], words[best], best)
 
 
 def _is_apart(before: Word, after: Word) -> bool:
-    return is_sentence_end(before) or after.start - before.end >= GAP
+    return is_sentence_end(before) or after.start - before.end >= SENTENCE_GAP
 
 
-def _edge(before: Word, after: Word, num_words: int) -> Edge:
+def _boundary(before: Word, after: Word, num_words: int) -> Boundary:
     start, end = min(before.end, after.start), max(before.end, after.start)
-    return Edge(num_words, start - SLACK, end + SLACK)
+    return Boundary(num_words, start - TIME_TOLERANCE, end + TIME_TOLERANCE)
 
 
 def quietest(buffer: AudioBuffer, start: int, end: int) -> int:
-    """Return the middle of the quietest GRAIN between two positions, clamped to what is held."""
+    """Return the middle of the quietest block between two positions, clamped to what is held."""
     start, end = max(start, buffer.start), min(end, buffer.end)
-    num_grains = (end - start) // GRAIN
+    num_grains = (end - start) // ENERGY_BLOCK
     if num_grains < 1:
         return (start + end) // 2
-    grains = buffer.read(start, start + num_grains * GRAIN).reshape(num_grains, GRAIN)
+    grains = buffer.read(start, start + num_grains * ENERGY_BLOCK).reshape(num_grains, ENERGY_BLOCK)
     energy = np.square(grains).sum(axis=1)
-    return start + int(energy.argmin()) * GRAIN + GRAIN // 2
+    return start + int(energy.argmin()) * ENERGY_BLOCK + ENERGY_BLOCK // 2

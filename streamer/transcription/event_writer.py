@@ -7,10 +7,10 @@ import dataclasses
 from engine.api import Hypothesis, StreamOptions
 from streamer.transcription.events import Event, SpeechEnded, SpeechStarted
 from streamer.transcription.language_vote import GUESS, LanguageVote
-from streamer.transcription.utterance import OpenSegment
+from streamer.transcription.utterance import Utterance
 
 
-class Teller:
+class EventWriter:
     """Makes the events of one channel.
 
     Every `lag` is the samples received beyond what the event tells of.
@@ -33,7 +33,7 @@ class Teller:
             return dataclasses.replace(options, language=self._vote.language)
         return options
 
-    def count_language(self, segment: OpenSegment) -> None:
+    def count_language(self, segment: Utterance) -> None:
         """Let the newest marked window count for the language of the stream, if it has words."""
         heard = segment.heard
         if segment.settings.language is None and heard is not None and heard.words:
@@ -41,13 +41,13 @@ class Teller:
             length = hypothesis.end - hypothesis.start
             self._vote.count(hypothesis.language, hypothesis.language_probability, length)
 
-    def start(self, segment: OpenSegment, lag: int) -> None:
+    def start(self, segment: Utterance, lag: int) -> None:
         self._events.append(SpeechStarted(self._channel, segment.number, segment.start, lag))
 
-    def end(self, segment: OpenSegment, speech_end: int, lag: int) -> None:
+    def end(self, segment: Utterance, speech_end: int, lag: int) -> None:
         self._events.append(SpeechEnded(self._channel, segment.number, speech_end, lag))
 
-    def show(self, segment: OpenSegment, hypothesis: Hypothesis, lag: int) -> None:
+    def show(self, segment: Utterance, hypothesis: Hypothesis, lag: int) -> None:
         """Tell what is shown now, if that is anything new."""
         options = self.complete(segment.settings.stream_options)
         if not segment.settings.partials:
@@ -59,13 +59,13 @@ class Teller:
         if partial is not None:
             self._events.append(partial)
 
-    def finish(self, segment: OpenSegment, end: int, lag: int, *, is_endpoint: bool) -> None:
+    def finish(self, segment: Utterance, end: int, lag: int, *, is_endpoint: bool) -> None:
         """Tell all that was settled, at the segment's end."""
         language = self._language_of(segment, segment.heard.hypothesis if segment.heard else None)
         final = segment.final(end, self._channel, language, lag, is_endpoint=is_endpoint)
         self._events.append(final)
         self.num_closed += 1
 
-    def _language_of(self, segment: OpenSegment, hypothesis: Hypothesis | None) -> str:
+    def _language_of(self, segment: Utterance, hypothesis: Hypothesis | None) -> str:
         known = segment.settings.language or self._vote.language
         return known or (hypothesis.language if hypothesis else "")

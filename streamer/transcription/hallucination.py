@@ -24,7 +24,7 @@ LEFT_OVER = 20_000  # 1.25 s of speech behind the last word are worth another wi
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class FilteredHypothesis:
     """A hypothesis and the words of it that are taken for speech."""
 
     hypothesis: Hypothesis
@@ -33,18 +33,18 @@ class Heard:
     has_loop: bool  # words were left out, since they went round in circles
 
 
-def judge(hypothesis: Hypothesis) -> Heard:
+def filter_hypothesis(hypothesis: Hypothesis) -> FilteredHypothesis:
     """Choose the words of a hypothesis that are taken for speech."""
-    reason = doubt(hypothesis)
+    reason = reject_reason(hypothesis)
     all_words = [] if reason else words_of(hypothesis)
     words = cut_loop(all_words) if has_loop(hypothesis) else all_words
     is_loop = len(words) < len(all_words)
     if hypothesis.segments and hypothesis.segments[-1].words:
         words = cut_timeless(words)
-    return Heard(hypothesis, words, reason, is_loop)
+    return FilteredHypothesis(hypothesis, words, reason, is_loop)
 
 
-def doubt(hypothesis: Hypothesis) -> str | None:
+def reject_reason(hypothesis: Hypothesis) -> str | None:
     """Name the reason to withhold this text, or return None to show it.
 
     The less likely it is that anyone speaks, the likelier a short text has to be: between certain

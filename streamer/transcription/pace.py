@@ -6,8 +6,8 @@ from engine.api import SAMPLE_RATE
 
 LATE_S = 0.5  # text that is overdue by more comes too late for captions
 LIVE_S = 3.0  # who sends further ahead of real time than this does not wait for captions
-RUSH_S = 0.4  # a turn; on two idle cores a window of base takes 0.05 to 0.3 s
-TURN_WEIGHT = 0.3  # of the newest turn in the mean
+OVERLOAD_LATENCY_S = 0.4  # a turn; on two idle cores a window of base takes 0.05 to 0.3 s
+LATENCY_WEIGHT = 0.3  # of the newest turn in the mean
 LEAK = 0.05  # s a second: how fast a lead is forgotten that a stall of the network left behind
 STALL_S = 1.0  # sound that stays away this much longer than a packet has stopped
 
@@ -23,7 +23,7 @@ class Pace:
         self._received_at = 0.0
         self._largest_packet = 0
         self._asked_at = 0.0
-        self.turn_s = 0.0  # that windows took of late, their wait for the engine included
+        self.decode_latency_s = 0.0  # that windows took of late, their wait for the engine included
 
     def receive(self, start: int, end: int, packet: int, now: float) -> None:
         """Note the arrival of the samples from `start` to `end`, of a packet of so many samples."""
@@ -40,7 +40,7 @@ class Pace:
 
     def answer(self, now: float) -> None:
         """Note that its hypothesis came."""
-        self.turn_s += TURN_WEIGHT * (now - self._asked_at - self.turn_s)
+        self.decode_latency_s += LATENCY_WEIGHT * (now - self._asked_at - self.decode_latency_s)
 
     @property
     def is_live(self) -> bool:
@@ -48,9 +48,9 @@ class Pace:
         return self._ahead_s <= LIVE_S
 
     @property
-    def is_rushed(self) -> bool:
+    def is_overloaded(self) -> bool:
         """Windows of live sound take so long that they had better be shorter."""
-        return self.is_live and self.turn_s > RUSH_S
+        return self.is_live and self.decode_latency_s > OVERLOAD_LATENCY_S
 
     def due_at(self, position: int) -> float:
         """Return when a sample would have come at the pace of real time."""

@@ -20,7 +20,7 @@ MAX_AGE = 30 * SAMPLE_RATE  # silence after which what was said is forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RecentUtterance:
     """Something that was said."""
 
     start: int
@@ -33,7 +33,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class SpokenContext:
     """Turns side by side, as they stand in front of a later one."""
 
     start: int  # of the later turn
@@ -45,11 +45,11 @@ class Context:
         return np.concatenate([self.sound, buffer.read(self.start, end)])
 
 
-class Recall:
+class RecentUtterances:
     """Keeps the last turns of one channel."""
 
     def __init__(self) -> None:
-        self._turns: deque[Turn] = deque()  # no more than MAX_RECALL of them
+        self._turns: deque[RecentUtterance] = deque()  # no more than MAX_RECALL of them
 
     def add(self, start: int, end: int, buffer: AudioBuffer, words: Sequence[Word]) -> None:
         """Keep a turn with words, and as many of those before it as there is room for.
@@ -59,7 +59,7 @@ class Recall:
         if start < buffer.start or end - start > MAX_RECALL:
             self.forget()
         elif words:
-            self._turns.append(Turn(start, buffer.read(start, end), tuple(words)))
+            self._turns.append(RecentUtterance(start, buffer.read(start, end), tuple(words)))
         while self.length > MAX_RECALL:
             self._turns.popleft()
 
@@ -76,7 +76,7 @@ class Recall:
         """Samples kept."""
         return sum(len(turn.sound) for turn in self._turns)
 
-    def before(self, start: int) -> Context | None:
+    def before(self, start: int) -> SpokenContext | None:
         """Put what is kept in front of a turn that starts here; None where nothing is."""
         if not self._turns:
             return None
@@ -89,4 +89,4 @@ class Recall:
                 for word in turn.words
             ]
             position += len(turn.sound)
-        return Context(start, np.concatenate([turn.sound for turn in self._turns]), words)
+        return SpokenContext(start, np.concatenate([turn.sound for turn in self._turns]), words)

@@ -1,6 +1,6 @@
-"""Cut a channel's sound into segments of speech, and mark where the open one is to be decoded.
+"""Cut a channel's sound into segments of speech, and point where the open one is to be decoded.
 
-The marks depend on the sound alone, never on packet sizes, the engine's speed or a clock. So the
+The points depend on the sound alone, never on packet sizes, the engine's speed or a clock. So the
 windows that make up a Final are the same however the sound arrived.
 """
 
@@ -37,14 +37,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Rested:
+class Paused:
     """A long pause in a segment that stays open: its window is over."""
 
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class SpeechResumed:
     """Speech goes on after a rest, in a new window of the same segment."""
 
     start: int
@@ -59,16 +59,16 @@ class Closed:
     has_speech: bool  # False only for a manual segment in which nobody spoke
 
 
-Mark = Opened | Checkpoint | Rested | Resumed | Closed
+DecodePoint = Opened | Checkpoint | Paused | SpeechResumed | Closed
 
 
-def may_be_last(mark: Mark) -> bool:
+def may_be_last(point: DecodePoint) -> bool:
     """Tell whether the window that ends here is the segment's last if nobody speaks on."""
-    return isinstance(mark, Rested | Closed) or (isinstance(mark, Checkpoint) and mark.is_pause)
+    return isinstance(point, Paused | Closed) or (isinstance(point, Checkpoint) and point.is_pause)
 
 
 class Segmenter:
-    """Turns verdicts on frames into marks, for one channel."""
+    """Turns verdicts on frames into points, for one channel."""
 
     def __init__(self, settings: SessionSettings) -> None:
         self.settings = settings  # may be replaced at any time
@@ -87,14 +87,14 @@ class Segmenter:
     def is_speaking(self) -> bool:
         return self.is_open and self._pause_end is None
 
-    def accept(self, is_voiced: bool) -> list[Mark]:
+    def accept(self, is_voiced: bool) -> list[DecodePoint]:
         """Take the next frame's verdict."""
         self._end += FRAME
         if not self.is_open or self._is_resting:
             return self._listen(is_voiced)
         return self._follow(is_voiced)
 
-    def close(self, end: int) -> list[Mark]:
+    def close(self, end: int) -> list[DecodePoint]:
         """Close the open segment: the client asked for it, or no more sound comes.
 
         Args:
@@ -110,23 +110,23 @@ class Segmenter:
         """Let no later segment reach back before this, as its pre-roll may."""
         self._floor = max(self._floor, end)
 
-    def _listen(self, is_voiced: bool) -> list[Mark]:
+    def _listen(self, is_voiced: bool) -> list[DecodePoint]:
         """Wait for speech."""
         self._recent.append(is_voiced)
         if sum(self._recent) >= ONSET_VOICED:
             onset = self._end - (len(self._recent) - self._recent.index(True)) * FRAME
             start = max(onset - self.settings.pre_roll, self._floor)
-            mark = Resumed(start) if self._is_resting else Opened(start)
+            point = SpeechResumed(start) if self._is_resting else Opened(start)
             self.opened_at = self.opened_at if self._is_resting else start
             self.is_open, self._is_resting, self._pause_end = True, False, None
             self._voiced_end, self._next_step = self._end, onset + STEP
             self._recent.clear()
-            return [mark]
+            return [point]
         if self._is_resting and self._has_ended():
             return [self._close(self._end)]
         return []
 
-    def _follow(self, is_voiced: bool) -> list[Mark]:
+    def _follow(self, is_voiced: bool) -> list[DecodePoint]:
         """Wait for silence."""
         self._num_voiced = self._num_voiced + 1 if is_voiced else 0
         if is_voiced and (self._pause_end is None or self._num_voiced >= BREAK_FRAMES):
@@ -144,7 +144,7 @@ class Segmenter:
             return [self._close(self._end)]
         elif silence >= REST:
             self._is_resting, self._floor = True, self._pause_end
-            return [Rested(self._pause_end)]
+            return [Paused(self._pause_end)]
         return []
 
     def _has_ended(self) -> bool:

@@ -15,7 +15,7 @@ from streamer.transcription.settings import Delay
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class CommitPolicy:
     """When a word may settle."""
 
     num_hypotheses: int  # successive ones that agree on it, the newest included
@@ -23,21 +23,23 @@ class Patience:
     margin: int  # samples between the word's end and the end of the newest window
 
 
-SURE = 0.8  # probability from which the model is sure of a word
-OLD = 40_000  # 2.5 s: more sound behind a word than this makes the model no surer of it
-# A volatile word that ends within EDGE of the window's end is not shown, since that may cut it; and
-# one that is less likely than LIKELY only once a second hypothesis has it. Of the words shown, far
-# fewer change then: docs/streaming.md.
-EDGE = 2_400  # 0.15 s
-LIKELY = 0.5
-MOST_TAKEN = 3  # words that are taken from what is shown at once; else the next hypothesis decides
+MIN_SURE_PROBABILITY = 0.8  # probability from which the model is sure of a word
+TRUSTED_AFTER = 40_000  # 2.5 s: more sound behind a word than this makes the model no surer of it
+# A volatile word that ends within UNSHOWN_MARGIN of the window's end is not shown, since the end
+# may cut it. One less likely than MIN_SHOWN_PROBABILITY is shown only once a second hypothesis has
+# it. Far fewer of the words shown change then: docs/streaming.md.
+UNSHOWN_MARGIN = 2_400  # 0.15 s
+MIN_SHOWN_PROBABILITY = 0.5
+MAX_WORDS_REMOVED = (
+    3  # words that are taken from what is shown at once; else the next hypothesis decides
+)
 
-PATIENCE = {
-    Delay.MINIMAL: Patience(2, 2, 0),
-    Delay.LOW: Patience(2, 4, 6_400),
-    Delay.MEDIUM: Patience(3, 4, 12_800),
-    Delay.HIGH: Patience(3, 5, 16_000),
-    Delay.XHIGH: Patience(4, 6, 32_000),
+COMMIT_POLICIES = {
+    Delay.MINIMAL: CommitPolicy(2, 2, 0),
+    Delay.LOW: CommitPolicy(2, 4, 6_400),
+    Delay.MEDIUM: CommitPolicy(3, 4, 12_800),
+    Delay.HIGH: CommitPolicy(3, 5, 16_000),
+    Delay.XHIGH: CommitPolicy(4, 6, 32_000),
 }
 
 
@@ -45,18 +47,18 @@ class Transcript:
     """Collects the words of one segment."""
 
     def __init__(
-        self, start: int, patience: Patience, context: Sequence[Word] = (), floor: int = 0
+        self, start: int, policy: CommitPolicy, context: Sequence[Word] = (), floor: int = 0
     ) -> None:
         """Open a segment.
 
         Args:
             start: of the segment, in samples from the start of the stream.
-            patience: when words settle.
+            policy: when words settle.
             context: words of the segment before that are inside the first window.
             floor: end of the segment before; what lies before it is not read anew.
         """
         self.start = start
-        self.patience = patience
+        self.policy = policy
         self.settled: list[Word] = []
         self.volatile: list[Word] = []
         self._context = list(context)
@@ -64,8 +66,8 @@ class Transcript:
         self._num_slid = 0  # settled words that lie before the window
         self._tails: list[list[Word]] = []  # unsettled words of the last hypotheses, oldest first
         self._before: list[Word] = []  # the volatile words before the newest ones
-        self._edge = 0  # end of the newest window, if it may have cut a word
-        self.steady: list[Word] = []  # volatile words that are worth showing
+        self._boundary = 0  # end of the newest window, if it may have cut a word
+        self.stable: list[Word] = []  # volatile words that are worth showing
 
     @property
     def anchors(self) -> list[Word]:
@@ -74,9 +76,9 @@ class Transcript:
 
     def preview(self, words: Sequence[Word], end: int) -> None:
         """Show a hypothesis that does not count for settling."""
-        self._before, self._edge = self.volatile, end
+        self._before, self._boundary = self.volatile, end
         self.volatile = self._new(words)
-        self._choose_steady()
+        self._choose_stable()
 
     def agree(self, words: Sequence[Word], end: int, *, is_pause: bool, may_settle: bool) -> None:
         """Take the hypothesis of a marked window; settle what it shares with those before it.
@@ -92,19 +94,19 @@ class Transcript:
         if may_settle:
             count = self._num_trusted(tail, end)
         if not is_pause:
-            last = end - self.patience.margin
+            last = end - self.policy.margin
             count = min(count, sum(word.end <= last for word in tail), max(0, len(tail) - 1))
-        self._tails = [*self._tails, tail][-self.patience.num_unsure :]
-        self._before, self._edge = self.volatile, end + EDGE if is_pause else end
+        self._tails = [*self._tails, tail][-self.policy.num_unsure :]
+        self._before, self._boundary = self.volatile, end + UNSHOWN_MARGIN if is_pause else end
         self.volatile = tail
         self._settle(count)
-        self._choose_steady()
+        self._choose_stable()
 
     def _new(self, words: Sequence[Word]) -> list[Word]:
         """Leave out the words of a hypothesis that are settled or the segment before's."""
         return behind(self._floor, uncovered(self.anchors, words))
 
-    def _choose_steady(self) -> None:
+    def _choose_stable(self) -> None:
         """Choose what to show: words at the end often change at once.
 
         A word that is read anew, and unlikely, hides all behind it. People would see most of a line
@@ -113,19 +115,19 @@ class Transcript:
         num_agreed_before = num_agreed(self._before, self.volatile)
         count = 0
         for index, word in enumerate(self.volatile):
-            is_likely = index < num_agreed_before or word.probability >= LIKELY
-            if word.end > self._edge - EDGE or not is_likely:
+            is_likely = index < num_agreed_before or word.probability >= MIN_SHOWN_PROBABILITY
+            if word.end > self._boundary - UNSHOWN_MARGIN or not is_likely:
                 break
             count += 1
-        if count >= len(self.steady) - MOST_TAKEN:
-            self.steady = self.volatile[:count]
+        if count >= len(self.stable) - MAX_WORDS_REMOVED:
+            self.stable = self.volatile[:count]
 
     def _num_trusted(self, tail: Sequence[Word], end: int) -> int:
         """Count the words at the start of a new tail that enough hypotheses share."""
         agreed = [num_agreed(older, tail) for older in reversed(self._tails)]
         for index, word in enumerate(tail):
-            is_sure = word.probability >= SURE or end - word.end >= OLD
-            num_wanted = self.patience.num_hypotheses if is_sure else self.patience.num_unsure
+            is_sure = word.probability >= MIN_SURE_PROBABILITY or end - word.end >= TRUSTED_AFTER
+            num_wanted = self.policy.num_hypotheses if is_sure else self.policy.num_unsure
             num_others = num_wanted - 1
             if len(agreed) < num_others or min(agreed[:num_others], default=index + 1) <= index:
                 return index
@@ -148,7 +150,7 @@ class Transcript:
         """
         self.volatile = self.newest if reread is None else reread
         self._settle(len(self.volatile))
-        self._tails, self.steady = [], []
+        self._tails, self.stable = [], []
 
     def forget_disagreement(self) -> None:
         """Let the next hypothesis agree only with those after it: it reads another language."""
@@ -163,13 +165,13 @@ class Transcript:
 
     def cut(self, start: int) -> Transcript:
         """Keep what is settled; return the segment that goes on with the rest."""
-        rest = Transcript(start, self.patience, self.anchors, self._floor)
-        rest.volatile, rest._tails, rest.steady = self.volatile, self._tails, self.steady
-        self.volatile, self._tails, self.steady = [], [], []
+        rest = Transcript(start, self.policy, self.anchors, self._floor)
+        rest.volatile, rest._tails, rest.stable = self.volatile, self._tails, self.stable
+        self.volatile, self._tails, self.stable = [], [], []
         return rest
 
     def _settle(self, count: int) -> None:
         self.settled += self.volatile[:count]
         self._before = self._before[count:]
-        self.volatile, self.steady = self.volatile[count:], self.steady[count:]
+        self.volatile, self.stable = self.volatile[count:], self.stable[count:]
         self._tails = [tail[count:] for tail in self._tails]

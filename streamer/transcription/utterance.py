@@ -6,38 +6,42 @@ import math
 
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
 from streamer.transcription.agreement import behind, uncovered
-from streamer.transcription.boundary import best_edge, first_edge, quietest
+from streamer.transcription.boundary import best_boundary, first_boundary, quietest
 from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.events import Final, Partial
-from streamer.transcription.hallucination import LEFT_OVER, Heard, judge
-from streamer.transcription.second_pass import MAX_RECALL, Context
+from streamer.transcription.hallucination import LEFT_OVER, FilteredHypothesis, filter_hypothesis
+from streamer.transcription.second_pass import MAX_RECALL, SpokenContext
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.transcript import PATIENCE, SURE, Transcript
+from streamer.transcription.transcript import COMMIT_POLICIES, MIN_SURE_PROBABILITY, Transcript
 from streamer.transcription.word import fit, is_sentence_end, join
 
 CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
 CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more
-NEW = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a sentence end
+SLIDE_AFTER = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a sentence end
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
 CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
-SHORT = 9 * SAMPLE_RATE // 2  # a segment up to this may be read again with what was said before
-WORSE = 0.8  # of the first reading's probability: what the second one must have
-FASTEST = 7  # words a second; a second reading of more says again what was said before
+SECOND_PASS_MAX_LENGTH = (
+    9 * SAMPLE_RATE // 2
+)  # a segment up to this may be read again with what was said before
+SECOND_PASS_MIN_PROBABILITY_RATIO = (
+    0.8  # of the first reading's probability: what the second one must have
+)
+MAX_WORDS_PER_S = 7  # words a second; a second reading of more says again what was said before
 FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
 
 
-class OpenSegment:
+class Utterance:
     """What is known of the open segment."""
 
     def __init__(self, number: int, start: int, settings: SessionSettings) -> None:
         self.number = number
         self.settings = settings
-        self.transcript = Transcript(start, PATIENCE[settings.delay])
+        self.transcript = Transcript(start, COMMIT_POLICIES[settings.delay])
         self.window_start = start  # of its next window
-        self.heard: Heard | None = None  # the newest marked window's
-        self.is_unsure = False  # that window ends in a pause, and is worth a second reading
-        self._reread: list[Word] | None = None  # in place of its unsettled words
+        self.heard: FilteredHypothesis | None = None  # the newest marked window's
+        self.needs_second_pass = False  # that window ends in a pause, and is worth a second reading
+        self._second_pass_words: list[Word] | None = None  # in place of its unsettled words
         self._shown = ("", "")  # settled and volatile text, as it was told last
 
     @property
@@ -64,15 +68,17 @@ class OpenSegment:
         """Take the text of a marked window."""
         if self.heard is not None and self.heard.hypothesis.language != hypothesis.language:
             self.transcript.forget_disagreement()
-        self.heard, self._reread = judge(hypothesis), None
+        self.heard, self._second_pass_words = filter_hypothesis(hypothesis), None
         self.transcript.agree(
             self.heard.words, hypothesis.end, is_pause=is_pause, may_settle=may_settle
         )
         words = self.transcript.newest
-        is_short = is_pause and hypothesis.end - self.start <= SHORT
-        self.is_unsure = is_short and bool(words) and _probability(words) < SURE
+        is_short = is_pause and hypothesis.end - self.start <= SECOND_PASS_MAX_LENGTH
+        self.needs_second_pass = (
+            is_short and bool(words) and _probability(words) < MIN_SURE_PROBABILITY
+        )
 
-    def hear_again(self, hypothesis: Hypothesis, context: Context) -> None:
+    def accept_second_pass(self, hypothesis: Hypothesis, context: SpokenContext) -> None:
         """Take a second reading of the segment up to the newest marked window's end.
 
         It counts only if the segment ends there.
@@ -81,21 +87,21 @@ class OpenSegment:
             hypothesis: of the segment behind its context.
             context: what was said before.
         """
-        heard, again = self.heard, judge(hypothesis)
+        heard, again = self.heard, filter_hypothesis(hypothesis)
         assert heard is not None and heard.hypothesis.end == hypothesis.end, hypothesis.end
         known = [*context.words, *self.transcript.settled]
         words = behind(self.start, uncovered(known, again.words))
-        is_fluent = len(words) * SAMPLE_RATE <= FASTEST * (hypothesis.end - self.start)
+        is_fluent = len(words) * SAMPLE_RATE <= MAX_WORDS_PER_S * (hypothesis.end - self.start)
         is_same_language = heard.hypothesis.language == hypothesis.language
         before = self.transcript.newest
         if not (before and words) or again.has_loop or not is_fluent or not is_same_language:
             return
-        if _probability(words) >= WORSE * _probability(before):
-            self._reread = words
+        if _probability(words) >= SECOND_PASS_MIN_PROBABILITY_RATIO * _probability(before):
+            self._second_pass_words = words
 
     def preview(self, hypothesis: Hypothesis) -> None:
         """Take the text of a window that only refreshes what is shown."""
-        heard = judge(hypothesis)
+        heard = filter_hypothesis(hypothesis)
         if heard.reason is None:
             self.transcript.preview(heard.words, hypothesis.end)
 
@@ -112,7 +118,7 @@ class OpenSegment:
         """
         heard = self.heard
         assert heard is not None
-        self.transcript.complete(self._reread)
+        self.transcript.complete(self._second_pass_words)
         if heard.has_loop or not heard.words:
             return False
         anchors = self.transcript.anchors
@@ -131,7 +137,7 @@ class OpenSegment:
         self.transcript.slide(num_left_out)
         self.heard = None
 
-    def follow(self, before: OpenSegment, buffer: AudioBuffer, context: int) -> None:
+    def follow(self, before: Utterance, buffer: AudioBuffer, context: int) -> None:
         """Begin the first window with up to so much sound of the segment before, and its words.
 
         Without any, it still begins behind that segment's last word if this is near: a soft word
@@ -140,7 +146,7 @@ class OpenSegment:
         self.window_start, num_left_out = before._find_context(self.start, buffer, context)
         anchors = before.transcript.anchors[num_left_out:]
         floor = min(before.end, self.start)
-        self.transcript = Transcript(self.start, self.transcript.patience, anchors, floor)
+        self.transcript = Transcript(self.start, self.transcript.policy, anchors, floor)
 
     def _find_context(self, start: int, buffer: AudioBuffer, context: int) -> tuple[int, int]:
         """Find where a window for speech that starts at `start` may begin in this segment's last.
@@ -153,9 +159,9 @@ class OpenSegment:
             return start, len(words)
         if buffer.start <= self.window_start and start - self.window_start <= context:
             return self.window_start, 0
-        edge = first_edge(words, start - context)
-        if edge is not None:
-            return quietest(buffer, edge.start, edge.end), edge.num_words
+        boundary = first_boundary(words, start - context)
+        if boundary is not None:
+            return quietest(buffer, boundary.start, boundary.end), boundary.num_words
         last = words[-1].end
         if buffer.start <= last < start <= last + CONTEXT_GAP:
             return quietest(buffer, last, start), len(words)
@@ -181,23 +187,23 @@ class OpenSegment:
         is_forced = length >= SLIDE_FORCED
         if self.must_slide(end):
             self.transcript.settle_until(end - FORCED_MARGIN)
-        if length < context + NEW:
+        if length < context + SLIDE_AFTER:
             return
-        edge = best_edge(
+        boundary = best_boundary(
             self.transcript.anchors,
             self.transcript.volatile,
             end - context,
             is_sentence_wanted=length < SLIDE_HARD,
         )
-        if edge is not None:
-            first = max(edge.start, self.window_start + 1)
-            self.window_start = quietest(buffer, first, max(edge.end, first))
-            self.transcript.slide(edge.num_words)
+        if boundary is not None:
+            first = max(boundary.start, self.window_start + 1)
+            self.window_start = quietest(buffer, first, max(boundary.end, first))
+            self.transcript.slide(boundary.num_words)
         elif is_forced and not self.transcript.anchors:
             # nothing but sound without words; what may begin a word is kept
             self.window_start = quietest(buffer, end - 2 * FORCED_MARGIN, end - FORCED_MARGIN)
 
-    def cut(self, end: int, buffer: AudioBuffer) -> OpenSegment | None:
+    def cut(self, end: int, buffer: AudioBuffer) -> Utterance | None:
         """Close a long segment behind its settled words, at the end of a sentence if it can wait.
 
         Returns:
@@ -213,7 +219,7 @@ class OpenSegment:
         following = volatile[0].start if volatile else end
         last = max(settled[-1].end, self.start + 1)
         start = quietest(buffer, last, max(following, last))
-        rest = OpenSegment(self.number + 1, start, self.settings)
+        rest = Utterance(self.number + 1, start, self.settings)
         rest.transcript = self.transcript.cut(start)
         rest.window_start = self.window_start
         rest.heard = self.heard
@@ -224,7 +230,7 @@ class OpenSegment:
     ) -> Partial | None:
         """Tell what to show now; None if it is what was shown last."""
         settled = join(self.transcript.settled)
-        whole = join([*self.transcript.settled, *self.transcript.steady])
+        whole = join([*self.transcript.settled, *self.transcript.stable])
         shown = (settled, whole[len(settled) :])
         if shown == self._shown:
             return None

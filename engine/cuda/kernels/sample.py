@@ -108,7 +108,7 @@ def draw_gumbel(seed, o):
 
 
 @triton.jit
-def choose_kernel(
+def sample_kernel(
     logits,
     never,
     scans,

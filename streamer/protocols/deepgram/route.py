@@ -138,7 +138,7 @@ class ListenSession:
                 logger.info("listen %s closed: %.1f s", self._id, duration)
 
     async def _read(self, live: LiveSession, results: ResultsWriter) -> None:
-        """Feed what the client sends until it goes; CloseStream only ends the audio."""
+        """StepInput what the client sends until it goes; CloseStream only ends the audio."""
         while True:
             try:
                 async with asyncio.timeout(None if self._is_ended else SILENCE_LIMIT_S):

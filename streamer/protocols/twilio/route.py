@@ -177,7 +177,7 @@ class CallStream:
             raise ProtocolError("refused", str(error), is_fatal=True) from error
 
     async def _read(self, start: twilio.Start, live: LiveSession, orders: list[ChunkOrder]) -> None:
-        """Feed the call; its end, however it comes, only ends the sound."""
+        """StepInput the call; its end, however it comes, only ends the sound."""
         try:
             while True:
                 async with asyncio.timeout(self._service.config.idle_timeout_s):

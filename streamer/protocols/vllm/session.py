@@ -81,7 +81,7 @@ class VllmSession:
             await race(self._write(live), self._read(live, data))
 
     async def _read(self, live: LiveSession, data: bytes | None) -> None:
-        """Feed the first sound and all that follows; the final commit only ends it."""
+        """StepInput the first sound and all that follows; the final commit only ends it."""
         is_ended = False
         while True:
             if data is None:

@@ -113,7 +113,7 @@ class WhisperLiveSession:
         return parse_hello(message)
 
     async def _read(self, live: LiveSession, hello: Hello) -> None:
-        """Feed what the client sends until it goes; END_OF_AUDIO only ends the audio."""
+        """StepInput what the client sends until it goes; END_OF_AUDIO only ends the audio."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._service.config.max_session_s
         has_sound = True  # until it ends, by the client or by a limit of time

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from engine.api import Hypothesis, Samples, StreamOptions, Window
 from engine.batching.counters import Counters
-from engine.batching.finish import Settler
-from engine.batching.request import Outcome, Request, StreamState
+from engine.batching.finish import Finisher
+from engine.batching.request import Request, Result, StreamState
 from engine.batching.sequence import Sequence
 from engine.config import EngineConfig
-from engine.decoding.language import StreamLanguage, Verdict
+from engine.decoding.language import DetectedLanguage, StreamLanguage
 from tests.engine.batching.test_scheduler import make_sequence
 
 pytestmark = pytest.mark.model
@@ -36,8 +36,8 @@ class FakeRunner:
 class Setup:
     def __init__(self, tokenizer: Any, *, is_final: bool = True) -> None:
         self.tokenizer = tokenizer
-        self.settler = Settler(EngineConfig(), tokenizer, FakeRunner(), Counters())
-        self.outcomes: list[Outcome] = []
+        self.settler = Finisher(EngineConfig(), tokenizer, FakeRunner(), Counters())
+        self.outcomes: list[Result] = []
         options = StreamOptions(language="en", temperatures=(0.0, 0.2, 0.4))
         self.stream = StreamState(0, options, StreamLanguage("en"))
         self.window = Window(32_000, np.zeros(48_000, np.float32), is_final=is_final)
@@ -47,7 +47,7 @@ class Setup:
             self.window,
             self.sequence,
             self.outcomes.append,
-            Verdict("en", 1.0),
+            DetectedLanguage("en", 1.0),
         )
 
     def say(self, text: str, logprob: float = -0.1, *, silence: float = 0.0) -> bool:
@@ -71,8 +71,8 @@ def test_a_good_text_is_answered_and_remembered(base: Any) -> None:
     segment = setup.answer.segments[0]
     assert (segment.text, segment.start, segment.end) == (" Good morning.", 32_000, 64_000)
     assert setup.answer.avg_logprob == pytest.approx(-0.1)
-    assert setup.stream.memory is not None
-    assert setup.stream.memory.tokens == setup.answer.tokens
+    assert setup.stream.last_hypothesis is not None
+    assert setup.stream.last_hypothesis.tokens == setup.answer.tokens
 
 
 def test_an_improbable_final_is_tried_again_on_the_same_encode(base: Any) -> None:
@@ -112,13 +112,13 @@ def test_a_text_of_chance_is_no_draft(base: Any) -> None:
     setup = Setup(base.tokenizer)
     setup.say(" God mourning.", -2.0)
     setup.say(" Good morning.", -0.3)
-    assert setup.stream.memory is None
+    assert setup.stream.last_hypothesis is None
 
 
 def test_a_language_is_settled_before_the_text(base: Any) -> None:
     setup = Setup(base.tokenizer)
     setup.stream.language = StreamLanguage(None)
-    setup.request.verdict = None
+    setup.request.detected_language = None
     setup.sequence.prefix = list(base.tokenizer.start_sequence("en", setup.stream.options.task))
     setup.sequence.needs_language = True
     setup.sequence.language_probabilities = {"en": 0.05, "fr": 0.95}

@@ -24,14 +24,14 @@ from engine.api import (
     Window,
 )
 from engine.batching.counters import Counters
-from engine.batching.encoder_pool import MAX_PASSED, EncoderThreads
+from engine.batching.encoder_pool import MAX_PASSED, EncoderPool
 from engine.batching.loop import Loop
 from engine.batching.page_pool import PagePool
-from engine.batching.request import Outcome, Request, StreamState
+from engine.batching.request import Request, Result, StreamState
 from engine.batching.scheduler import Encode, Scheduler, Step
 from engine.batching.sequence import Sequence
 from engine.decoding.language import StreamLanguage
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 
 NUM_PIECES = 6  # of an encode aside
 
@@ -49,7 +49,7 @@ class FakeRunner:
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
         self.held |= {sequence.id for sequence in sequences}
 
-    def encode_slowly(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
+    def encode_in_pieces(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
         for num_left in range(NUM_PIECES - 1, 0, -1):
             self.num_pieces += 1
             if any(sequence.id in self.unreadable for sequence in sequences):
@@ -85,9 +85,9 @@ class Setup:
             max_background_batch=1 if is_aside else None,
         )
         self.counters = Counters()
-        self.aside = EncoderThreads(self.runner.encode_slowly, num_threads) if is_aside else None
+        self.aside = EncoderPool(self.runner.encode_in_pieces, num_threads) if is_aside else None
         self.loop = Loop(scheduler, self.runner, self.settle, self.counters, aside=self.aside)
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, Result] = {}
 
     def settle(self, request: Request) -> bool:
         window, tokens = request.window, tuple(request.sequence.tokens)
@@ -102,13 +102,15 @@ class Setup:
         deadline: float = 0.0,
         is_final: bool = False,
     ) -> Request:
-        def on_done(outcome: Outcome) -> None:
+        def on_done(outcome: Result) -> None:
             assert id not in self.outcomes, "answered twice"
             self.outcomes[id] = outcome
 
         stream_id = id if stream_id is None else stream_id
         state = StreamState(stream_id, StreamOptions(), StreamLanguage("en"))
-        sequence = Sequence(id, stream_id, is_final, deadline, Extent(200), [0], num_tokens, 0)
+        sequence = Sequence(
+            id, stream_id, is_final, deadline, KeptPositions(200), [0], num_tokens, 0
+        )
         return Request(state, Window(0, np.zeros(16_000, np.float32)), sequence, on_done)
 
     @property
@@ -223,7 +225,7 @@ def test_the_thread_sleeps_and_wakes() -> None:
     request = setup.request(1)
     answer = request.on_done
 
-    def on_done(outcome: Outcome) -> None:
+    def on_done(outcome: Result) -> None:
         answer(outcome)
         done.set()
 

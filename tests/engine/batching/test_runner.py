@@ -15,12 +15,12 @@ import torch
 from engine.api import Samples
 from engine.batching.counters import Counters
 from engine.batching.draft import Draft
-from engine.batching.runner import Runner
+from engine.batching.runner import EagerRunner
 from engine.batching.sequence import Phase, Sequence
 from engine.checkpoint.model_config import ModelConfig
 from engine.decoding.rules import Rules
 from engine.decoding.tokenizer import Tokenizer
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 from engine.model.sdpa import SdpaAttention
 from engine.model.whisper import Whisper
 from tests.support.small_model import CONFIG, make_weights
@@ -39,7 +39,7 @@ def make_config() -> ModelConfig:
     return dataclasses.replace(CONFIG, max_target_positions=64)
 
 
-def make_runner(seed: int = 0) -> Runner:
+def make_runner(seed: int = 0) -> EagerRunner:
     config = make_config()
     # small enough for attention to spread, large enough for texts to differ
     weights = {name: w * 0.3 for name, w in make_weights(config, seed).items()}
@@ -56,7 +56,7 @@ def make_runner(seed: int = 0) -> Runner:
     )
     rules = Rules(config.vocab_size, EOT, BEGIN, suppress=(*range(EOT + 1, BEGIN - 1),))
     tokenizer = cast(Tokenizer, FakeTokenizer())
-    return Runner(Whisper(config, weights), attention, rules, tokenizer, device, Counters())
+    return EagerRunner(Whisper(config, weights), attention, rules, tokenizer, device, Counters())
 
 
 def make_sequence(id: int, *, prompt: Rows[int] = (), **fields: Any) -> Sequence:
@@ -65,7 +65,7 @@ def make_sequence(id: int, *, prompt: Rows[int] = (), **fields: Any) -> Sequence
         stream_id=id,
         is_final=False,
         deadline=0.0,
-        extent=Extent(20, 2, 5),
+        kept=KeptPositions(20, 2, 5),
         prefix=[*prompt, SOT, LANGUAGES["aa"], 155],
         max_tokens=40,
         sot_index=len(prompt),
@@ -81,7 +81,7 @@ def make_audio(seed: int) -> Samples:
     return np.random.default_rng(seed).normal(0, 0.1, 3200 + 160 * seed).astype(np.float32)
 
 
-def run(runner: Runner, *sequences: Sequence) -> None:
+def run(runner: EagerRunner, *sequences: Sequence) -> None:
     """Encode and decode to the end; who has stopped leaves the batch."""
     runner.encode(sequences, [make_audio(s.id) for s in sequences])
     running = list(sequences)
@@ -134,7 +134,7 @@ def test_a_window_encoded_slowly_is_encoded_the_same(alone: list[Sequence]) -> N
     runner = make_runner()
     slow, quick = (make_sequence(id, prompt=range(id)) for id in (3, 1))
     left = []
-    for num_left in runner.encode_slowly([slow], [make_audio(slow.id)]):
+    for num_left in runner.encode_in_pieces([slow], [make_audio(slow.id)]):
         left.append(num_left)
         run(runner, quick)  # others are planned, encoded and decoded in between
         assert quick.tokens == alone[1].tokens
@@ -152,7 +152,7 @@ def test_windows_encoded_in_threads_of_any_number_are_the_same(alone: list[Seque
 
     def encode(sequence: Sequence) -> None:
         torch.set_num_threads(1 + sequence.id % 2)
-        for _ in runner.encode_slowly([sequence], [make_audio(sequence.id)]):
+        for _ in runner.encode_in_pieces([sequence], [make_audio(sequence.id)]):
             time.sleep(0)  # lets another thread go on
 
     try:
@@ -169,7 +169,7 @@ def test_windows_encoded_in_threads_of_any_number_are_the_same(alone: list[Seque
 def test_a_window_that_lost_its_pages_is_not_written_anywhere(alone: list[Sequence]) -> None:
     runner = make_runner()
     kept, lost = (make_sequence(id, prompt=range(id)) for id in (1, 2))
-    for num_left in runner.encode_slowly([lost, kept], [make_audio(2), make_audio(1)]):
+    for num_left in runner.encode_in_pieces([lost, kept], [make_audio(2), make_audio(1)]):
         if num_left == 1:
             lost.cross_pages = ()
     while not kept.is_stopped:
@@ -228,7 +228,7 @@ def test_alignment_has_a_row_for_each_position(alone: list[Sequence], has_draft:
     run(runner, sequence, other)
     assert sequence.tokens == alone[1].tokens
     rows = len(sequence.prefix) + len(sequence.tokens) - (0 if sequence.is_ended else 1)
-    assert runner.read_alignment(sequence).shape == (2, rows, sequence.extent.num_full)
+    assert runner.read_alignment(sequence).shape == (2, rows, sequence.kept.num_full)
     runner.forget(sequence)
     runner.forget(sequence)
 

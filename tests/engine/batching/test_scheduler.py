@@ -6,9 +6,9 @@ import pytest
 
 from engine.api import EngineBusy
 from engine.batching.page_pool import PagePool
-from engine.batching.scheduler import NO_ROOM, Encode, Room, Scheduler, Step
+from engine.batching.scheduler import ADMIT_NONE, Admission, Encode, Scheduler, Step
 from engine.batching.sequence import Phase, Sequence
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 
 
 def make_sequence(
@@ -24,7 +24,7 @@ def make_sequence(
         stream_id=id if stream_id is None else stream_id,
         is_final=is_final,
         deadline=deadline,
-        extent=Extent(positions),
+        kept=KeptPositions(positions),
         prefix=[0, 1, 2],
         max_tokens=45,
         sot_index=0,
@@ -232,20 +232,20 @@ def test_a_recording_does_not_break_into_the_decoding_of_partials() -> None:
 def test_windows_that_nobody_awaits_have_room_of_their_own() -> None:
     scheduler = Setup(max_encode_batch=1).scheduler
     scheduler.add(make_sequence(0, deadline=float("inf")))
-    assert scheduler.next(Room(background=False)) is None
-    assert encoded(scheduler.next(Room(partials=False))) == [0]
+    assert scheduler.next(Admission(background=False)) is None
+    assert encoded(scheduler.next(Admission(partials=False))) == [0]
     scheduler.add(make_sequence(1, deadline=float("inf")))
     scheduler.add(make_sequence(2))
     # who waits for the encoder is not overtaken by a recording
-    assert stepped(scheduler.next(Room(partials=False))) == [0]
+    assert stepped(scheduler.next(Admission(partials=False))) == [0]
 
 
 def test_a_final_may_have_room_where_a_partial_has_none() -> None:
     scheduler = Setup().scheduler
     scheduler.add(make_sequence(0))
     scheduler.add(make_sequence(1, is_final=True))
-    assert scheduler.next(NO_ROOM) is None
-    assert encoded(scheduler.next(Room(partials=False))) == [1]
+    assert scheduler.next(ADMIT_NONE) is None
+    assert encoded(scheduler.next(Admission(partials=False))) == [1]
 
 
 def test_what_is_encoded_meanwhile_decodes_afterwards() -> None:

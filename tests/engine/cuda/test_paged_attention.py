@@ -9,7 +9,7 @@ import torch
 from engine.batching.page_pool import PagePool
 from engine.checkpoint.model_config import ModelConfig
 from engine.model.attention import Attention, DecoderRow
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 from engine.model.sdpa import SdpaAttention
 
 pytestmark = pytest.mark.cuda
@@ -31,7 +31,12 @@ CONFIG = ModelConfig(
     begin_suppress_tokens=(),
 )
 SELF_PAGE, CROSS_PAGE = 16, 50
-EXTENTS = [Extent(600), Extent(37, 22, 25), Extent(290, 12, 25), Extent(128, 18, 25)]
+EXTENTS = [
+    KeptPositions(600),
+    KeptPositions(37, 22, 25),
+    KeptPositions(290, 12, 25),
+    KeptPositions(128, 18, 25),
+]
 
 
 @pytest.fixture
@@ -59,7 +64,7 @@ def test_windows_of_any_length_attend_within_themselves(
     backends: tuple[Attention, Attention], device: torch.device, dtype: torch.dtype
 ) -> None:
     reference, paged = backends
-    N = sum(extent.num_positions for extent in EXTENTS)
+    N = sum(kept.num_positions for kept in EXTENTS)
     torch.manual_seed(1)
     qkv = torch.randn(N, 3, 2, 64).to(dtype)
     for backend in backends:
@@ -78,7 +83,7 @@ def test_a_window_has_the_same_bits_in_blocks_of_either_size(
     from engine.cuda.paged_attention import lay_blocks, log2_weight
 
     torch.manual_seed(4)
-    N = sum(extent.num_positions for extent in EXTENTS)
+    N = sum(kept.num_positions for kept in EXTENTS)
     q, k, v = torch.randn(N, 3, 2, 64).to(device, dtype).unbind(1)
     results = [
         attend_windows(
@@ -99,11 +104,11 @@ def test_passes_of_mixed_rows_equal_the_reference(
     torch.manual_seed(2)
     rng = np.random.default_rng(2)
     cross = PagePool(60, CROSS_PAGE)
-    cross_pages = [cross.allocate(extent.num_positions) for extent in EXTENTS]
+    cross_pages = [cross.allocate(kept.num_positions) for kept in EXTENTS]
     cross_pages[1], cross_pages[3] = cross_pages[1][::-1], cross_pages[3][::-1]
     shuffled = [int(page) for page in rng.permutation(80)]
     self_pages = [tuple(shuffled[n * 12 : n * 12 + 12]) for n in range(len(EXTENTS))]
-    N = sum(extent.num_positions for extent in EXTENTS)
+    N = sum(kept.num_positions for kept in EXTENTS)
     kv = torch.randn(N, 2, 2, 2, 64).to(dtype)
     for backend, to in zip(backends, ("cpu", device), strict=True):
         backend.plan_encoder(EXTENTS)
@@ -139,15 +144,15 @@ def test_a_token_has_the_same_bits_alone_and_in_a_draft(
 
     torch.manual_seed(3)
     paged = backends[1]
-    extent = Extent(290, 12, 25)
+    kept = KeptPositions(290, 12, 25)
     pages = tuple(range(7))
-    paged.plan_encoder([extent])
+    paged.plan_encoder([kept])
     paged.store_cross([pages], torch.randn(302, 2, 2, 2, 64).to(device, dtype))
     qkv = torch.randn(70, 3, 2, 64).to(device, dtype)
     self_pages = tuple(range(5))
 
     def run(first: int, count: int) -> torch.Tensor:
-        paged.plan_decoder([DecoderRow(count, first, self_pages, pages, extent)])
+        paged.plan_decoder([DecoderRow(count, first, self_pages, pages, kept)])
         q, k, v = qkv[first : first + count].unbind(1)
         return torch.cat([paged.run_self(0, q, k, v), paged.run_cross(0, q)], dim=2)
 
@@ -177,11 +182,11 @@ def test_a_pool_may_have_more_elements_than_32_bits_count(
         device=device,
     )
     paged = PagedAttention(pools, max_tokens=1)
-    extent = Extent(37, 22, 25)
+    kept = KeptPositions(37, 22, 25)
     pages = (num_pages - 2, num_pages - 1)
-    kv = torch.randn(extent.num_positions, 2, 2, 2, 64).to(device, dtype)
-    paged.plan_encoder([extent])
+    kv = torch.randn(kept.num_positions, 2, 2, 2, 64).to(device, dtype)
+    paged.plan_encoder([kept])
     paged.store_cross([pages], kv)
     for layer in range(2):
-        keys = paged.read_cross_keys(layer, [0, 1], pages, extent.num_positions)
+        keys = paged.read_cross_keys(layer, [0, 1], pages, kept.num_positions)
         assert torch.equal(keys, kv[:, layer, 0].transpose(0, 1))

@@ -10,9 +10,9 @@ import torch
 from benchmarks.churn import Job, make_jobs, run_jobs
 from benchmarks.support.random_model import make_config, make_weights
 from engine.batching.counters import Counters
-from engine.batching.loop import Runs
+from engine.batching.loop import ModelRunner
 from engine.batching.page_pool import PagePool
-from engine.batching.runner import Runner
+from engine.batching.runner import EagerRunner
 from engine.batching.scheduler import Scheduler
 from engine.batching.sequence import Sequence
 from engine.checkpoint.weights import Weights
@@ -55,7 +55,7 @@ def make_scheduler() -> tuple[Scheduler, tuple[PagePool, PagePool]]:
 
 def build_cuda(
     weights: Weights, tokenizer: Tokenizer, kind: torch.dtype, device: torch.device, graphs: bool
-) -> Runs:
+) -> ModelRunner:
     from engine.cuda.build import Limits, PoolSizes, build_model, build_runner
 
     moved = {name: tensor.to(device, kind) for name, tensor in weights.items()}
@@ -78,7 +78,7 @@ def run_plain(jobs: list[Job], weights: Weights, tokenizer: Tokenizer) -> list[S
     )
     rules = build_rules(CONFIG, tokenizer)
     model = Whisper(CONFIG, weights)
-    runner = Runner(model, attention, rules, tokenizer, torch.device("cpu"), Counters())
+    runner = EagerRunner(model, attention, rules, tokenizer, torch.device("cpu"), Counters())
     return run_jobs(jobs, runner, make_scheduler()[0], tokenizer, fold=FOLD, at_once=1)
 
 

@@ -18,7 +18,7 @@ from engine.cuda.batch import KEEP, Row
 from engine.cuda.launch import RESULT_FIELDS, Done, Launched
 from engine.cuda.runner import CudaRunner
 from engine.decoding.rules import Rules
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 
 V, EOT, BEGIN = 60, 50, 52
 LANGUAGES = {"en": 56, "de": 57}
@@ -60,7 +60,11 @@ class Device:
         return self
 
     def write_line(
-        self, line: npt.NDArray[np.int32], self_pages: Rows[int], cross: Rows[int], extent: Extent
+        self,
+        line: npt.NDArray[np.int32],
+        self_pages: Rows[int],
+        cross: Rows[int],
+        kept: KeptPositions,
     ) -> None:
         line[0] = self_pages[0]
 
@@ -131,7 +135,7 @@ def make_sequence(id: int, **fields: Any) -> Sequence:
         stream_id=id,
         is_final=False,
         deadline=0.0,
-        extent=Extent(10),
+        kept=KeptPositions(10),
         self_pages=(id,),
         cross_pages=(id,),
         phase=Phase.RUNNING,

@@ -46,7 +46,7 @@ def view_fields(packed: npt.NDArray[np.int32]) -> tuple[torch.Tensor, torch.Tens
 
 def test_tokens_and_probabilities_equal_the_rules(device: torch.device, rules: Rules) -> None:
     from engine.cuda.launch import read_results
-    from engine.cuda.sampler import Chooser
+    from engine.cuda.sampler import Sampler
 
     torch.manual_seed(1)
     N = 64
@@ -62,7 +62,7 @@ def test_tokens_and_probabilities_equal_the_rules(device: torch.device, rules: R
         torch.where(is_first, BEGIN - 1, torch.randint(BEGIN - 1, V, (N,))).to(device),
     )
     expected = rules.choose(logits, state)
-    chooser = Chooser(rules, NO_SPEECH, num_slots=4, max_tokens=N, device=device)
+    chooser = Sampler(rules, NO_SPEECH, num_slots=4, max_tokens=N, device=device)
     fields = (state.is_first, state.last_is_time, state.previous_is_time, state.last_time)
     chooser.states.copy_(torch.stack([field.int() for field in fields], dim=1))
     chooser.probes.copy_(torch.arange(N) % 2)
@@ -80,10 +80,10 @@ def test_sampling_draws_allowed_tokens_and_repeats_itself(
     device: torch.device, rules: Rules
 ) -> None:
     from engine.cuda.launch import read_results
-    from engine.cuda.sampler import Chooser
+    from engine.cuda.sampler import Sampler
 
     N = 32
-    chooser = Chooser(rules, NO_SPEECH, num_slots=4, max_tokens=N, device=device)
+    chooser = Sampler(rules, NO_SPEECH, num_slots=4, max_tokens=N, device=device)
     chooser.states.copy_(torch.tensor([0, 0, 0, BEGIN - 1]).expand(N, 4))
     inputs = empty_inputs(N, device)
     inputs.temperatures.fill_(1.0)
@@ -107,9 +107,9 @@ def test_sampling_draws_allowed_tokens_and_repeats_itself(
 
 def test_a_pass_follows_the_last_without_the_host(device: torch.device, rules: Rules) -> None:
     """Drafts that are right, wrong and absent, against the rules' states said one by one."""
-    from engine.cuda.sampler import Chooser
+    from engine.cuda.sampler import Sampler
 
-    chooser = Chooser(rules, NO_SPEECH, num_slots=4, max_tokens=16, device=device)
+    chooser = Sampler(rules, NO_SPEECH, num_slots=4, max_tokens=16, device=device)
     inputs = empty_inputs(16, device)
     script = [BEGIN + 2, 10, 11, BEGIN + 8, BEGIN + 8, 12, EOT]
     logits = torch.full((16, V), -10.0)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.checkpoint.model_config import ModelConfig
 from engine.model.attention import DecoderRow
-from engine.model.folded_tail import Extent
+from engine.model.folded_tail import KeptPositions
 from engine.model.sdpa import SdpaAttention, make_zeros
 
 H, D, L, P = 2, 64, 2, 60
@@ -32,8 +32,8 @@ CONFIG = ModelConfig(
     suppress_tokens=(),
     begin_suppress_tokens=(),
 )
-FULL = Extent(P)
-FOLDED = Extent(20, 4, 10)
+FULL = KeptPositions(P)
+FOLDED = KeptPositions(20, 4, 10)
 
 
 def make_attention(config: ModelConfig = CONFIG) -> SdpaAttention:
@@ -68,29 +68,29 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float = 0.0) -> Tenso
     return torch.einsum("hts,shd->thd", logits.softmax(dim=-1), v)
 
 
-def fold_bias(extent: Extent) -> Tensor:
-    bias = torch.zeros(extent.num_positions)
-    bias[extent.num_full :] = math.log(extent.weight)
+def fold_bias(kept: KeptPositions) -> Tensor:
+    bias = torch.zeros(kept.num_positions)
+    bias[kept.num_full :] = math.log(kept.weight)
     return bias
 
 
 def test_windows_of_a_batch_do_not_see_each_other() -> None:
     attention = make_attention()
-    extents = [FOLDED, FULL, FOLDED]
-    sizes = [extent.num_positions for extent in extents]
+    kept_positions = [FOLDED, FULL, FOLDED]
+    sizes = [kept.num_positions for kept in kept_positions]
     q, k, v = (random(sum(sizes), H, D, seed=n) for n in range(3))
-    attention.plan_encoder(extents)
+    attention.plan_encoder(kept_positions)
     output = attention.run_encoder(q, k, v).split(sizes)
-    for n, extent in enumerate(extents):
-        expected = attend(*(x.split(sizes)[n] for x in (q, k, v)), fold_bias(extent))
+    for n, kept in enumerate(kept_positions):
+        expected = attend(*(x.split(sizes)[n] for x in (q, k, v)), fold_bias(kept))
         torch.testing.assert_close(output[n], expected)
 
 
 def test_a_folded_position_counts_as_often_as_it_stands_for() -> None:
     attention = make_attention()
-    extent = Extent(3, 2, 5)
+    kept = KeptPositions(3, 2, 5)
     q, k, v = (random(5, H, D, seed=n) for n in range(3))
-    attention.plan_encoder([extent])
+    attention.plan_encoder([kept])
     output = attention.run_encoder(q, k, v)
     times = torch.tensor([1, 1, 1, 5, 5])
     k, v = (x.repeat_interleave(times, dim=0) for x in (k, v))
@@ -105,10 +105,10 @@ def test_paged_equals_dense(is_scattered: bool) -> None:
     cross_pages = [(0, 7, 3), (9, 11, 13, 15, 17, 19)]
     if not is_scattered:
         cross_pages = [(0, 1, 2), (6, 7, 8, 9, 10, 11)]
-    extents = [FOLDED, FULL]
-    sizes = [extent.num_positions for extent in extents]
+    kept_positions = [FOLDED, FULL]
+    sizes = [kept.num_positions for kept in kept_positions]
     cross = random(sum(sizes), L, 2, H, D, seed=5)
-    attention.plan_encoder(extents)
+    attention.plan_encoder(kept_positions)
     attention.store_cross(cross_pages, cross)
     lengths = [40, 37]
     q, k, v = ([random(L, n, H, D, seed=10 * n + m) for n in lengths] for m in range(3))
@@ -116,7 +116,7 @@ def test_paged_equals_dense(is_scattered: bool) -> None:
     for counts in ([14, 13], [1, 1], [25, 23]):
         attention.plan_decoder(
             [
-                DecoderRow(counts[r], done[r], self_pages[r], cross_pages[r], extents[r])
+                DecoderRow(counts[r], done[r], self_pages[r], cross_pages[r], kept_positions[r])
                 for r in range(2)
             ]
         )
@@ -135,7 +135,7 @@ def test_paged_equals_dense(is_scattered: bool) -> None:
                 kv = cross.split(sizes)[r][:, layer]
                 torch.testing.assert_close(
                     cross_output[r],
-                    attend(q[r][layer, new[r]], kv[:, 0], kv[:, 1], fold_bias(extents[r])),
+                    attend(q[r][layer, new[r]], kv[:, 0], kv[:, 1], fold_bias(kept_positions[r])),
                 )
         done = [done[r] + counts[r] for r in range(2)]
 

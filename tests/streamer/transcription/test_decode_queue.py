@@ -1,4 +1,4 @@
-"""Which marks are left out where decoding is late."""
+"""Which points are left out where decoding is late."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import numpy as np
 import pytest
 
 from engine.api import SAMPLE_RATE, Window
-from streamer.transcription.decode_queue import AGAIN_S, URGENT_S, Flying, MarkQueue
+from streamer.transcription.decode_queue import (
+    SECOND_PASS_TIMEOUT_S,
+    URGENT_S,
+    DecodeQueue,
+    InFlightWork,
+)
 from streamer.transcription.pace import LATE_S, LIVE_S, Pace
-from streamer.transcription.second_pass import Context
-from streamer.transcription.segmenter import Checkpoint, Closed, Mark, Opened, Rested
+from streamer.transcription.second_pass import SpokenContext
+from streamer.transcription.segmenter import Checkpoint, Closed, DecodePoint, Opened, Paused
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.utterance import OpenSegment
+from streamer.transcription.utterance import Utterance
 
 REFRESH = Window(0, np.zeros(SAMPLE_RATE, np.float32))
-SECOND_READING = Context(0, np.zeros(SAMPLE_RATE, np.float32), [])
-SEGMENT = OpenSegment(0, 0, SessionSettings())
+SECOND_READING = SpokenContext(0, np.zeros(SAMPLE_RATE, np.float32), [])
+SEGMENT = Utterance(0, 0, SessionSettings())
 
 
 def live() -> Pace:
@@ -40,16 +45,16 @@ def pause(seconds: float) -> Checkpoint:
     return Checkpoint(int(seconds * SAMPLE_RATE), is_pause=True)
 
 
-def queue_of(*marks: Mark, pace: Pace | None = None) -> MarkQueue:
-    queue = MarkQueue(pace or live())
-    queue.add(marks)
+def queue_of(*points: DecodePoint, pace: Pace | None = None) -> DecodeQueue:
+    queue = DecodeQueue(pace or live())
+    queue.add(points)
     return queue
 
 
-def ends(queue: MarkQueue) -> list[float]:
+def ends(queue: DecodeQueue) -> list[float]:
     found = []
-    while isinstance(mark := queue.first, Checkpoint | Rested | Closed):
-        found.append(mark.end / SAMPLE_RATE)
+    while isinstance(point := queue.first, Checkpoint | Paused | Closed):
+        found.append(point.end / SAMPLE_RATE)
         queue.drop_first()
     return found
 
@@ -89,27 +94,27 @@ def test_segments_that_wait_to_begin_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flying", "at"),
+    ("in_flight", "at"),
     [
         (REFRESH, 2 + URGENT_S),
         (step(1), 2 + URGENT_S),
         (step(1.9), 1.9 + LATE_S),  # not before it is late itself
-        (SECOND_READING, 2 + AGAIN_S),
+        (SECOND_READING, 2 + SECOND_PASS_TIMEOUT_S),
         (pause(2), None),  # may be final itself
         (None, None),
     ],
 )
 def test_what_is_in_flight_makes_way_for_what_may_be_final(
-    flying: Flying | None, at: float | None
+    in_flight: InFlightWork | None, at: float | None
 ) -> None:
-    found = queue_of(step(1), pause(2)).overtake_at(flying, SEGMENT)
+    found = queue_of(step(1), pause(2)).preempt_at(in_flight, SEGMENT)
     assert found == (None if at is None else pytest.approx(at))
-    assert queue_of(step(1), step(2)).overtake_at(flying, SEGMENT) is None
+    assert queue_of(step(1), step(2)).preempt_at(in_flight, SEGMENT) is None
 
 
 def test_a_second_reading_of_a_recording_takes_the_time_it_needs() -> None:
     queue = queue_of(Closed(SAMPLE_RATE, SAMPLE_RATE, True), pace=fast())
-    assert queue.overtake_at(SECOND_READING, SEGMENT) is None
+    assert queue.preempt_at(SECOND_READING, SEGMENT) is None
 
 
 def test_checkpoints_that_made_way_are_dropped_if_they_are_late() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from engine.api import SAMPLE_RATE, StreamOptions
-from streamer.transcription.event_writer import Teller
+from streamer.transcription.event_writer import EventWriter
 from streamer.transcription.events import Final, Partial, SpeechEnded, SpeechStarted
 from streamer.transcription.settings import SessionSettings
 from tests.streamer.transcription.test_utterance import heard, hypothesis, said
 
 
 def test_events_come_in_order_and_once() -> None:
-    teller, segment = Teller(1), heard("One two.")
+    teller, segment = EventWriter(1), heard("One two.")
     assert segment.heard is not None
     teller.start(segment, 3)
     teller.show(segment, segment.heard.hypothesis, 4)
@@ -27,7 +27,7 @@ def test_events_come_in_order_and_once() -> None:
 
 
 def test_a_language_that_is_only_guessed_is_not_shown() -> None:
-    teller, segment = Teller(0), heard("One two.")
+    teller, segment = EventWriter(0), heard("One two.")
     assert segment.heard is not None
     guess = dataclasses.replace(segment.heard.hypothesis, language_probability=0.4)
     teller.show(segment, guess, 0)
@@ -38,7 +38,7 @@ def test_a_language_that_is_only_guessed_is_not_shown() -> None:
 
 
 def test_the_language_that_was_heard_stays() -> None:
-    teller, segment = Teller(0), heard("Eins zwei.")
+    teller, segment = EventWriter(0), heard("Eins zwei.")
     assert teller.complete(StreamOptions()).language is None
     words = said("Eins zwei.")
     found = dataclasses.replace(hypothesis(words, 10 * SAMPLE_RATE), language="de")

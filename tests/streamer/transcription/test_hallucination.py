@@ -7,7 +7,13 @@ import dataclasses
 import pytest
 
 from engine.api import Hypothesis, Segment, Word
-from streamer.transcription.hallucination import cut_loop, cut_timeless, doubt, has_loop, judge
+from streamer.transcription.hallucination import (
+    cut_loop,
+    cut_timeless,
+    filter_hypothesis,
+    has_loop,
+    reject_reason,
+)
 from tests.streamer.transcription.test_agreement import said
 
 GOOD = Hypothesis(0, 16_000, (), "en", 1.0, avg_logprob=-0.3, no_speech_probability=0.1)
@@ -27,7 +33,7 @@ GOOD = Hypothesis(0, 16_000, (), "en", 1.0, avg_logprob=-0.3, no_speech_probabil
     ],
 )
 def test_signals_count_together(changes: dict[str, float], reason: str | None) -> None:
-    assert doubt(dataclasses.replace(GOOD, **changes)) == reason
+    assert reject_reason(dataclasses.replace(GOOD, **changes)) == reason
 
 
 def test_a_loop_shows_in_the_compression_and_at_the_token_limit() -> None:
@@ -54,11 +60,11 @@ def test_what_is_taken_for_speech_ends_with_a_loop_and_is_nothing_where_there_is
     text = "".join(word.text for word in words)
     segment = Segment(text, words[0].start, words[-1].end, False, words)
     hypothesis = dataclasses.replace(GOOD, segments=(segment,))
-    heard = judge(hypothesis)
+    heard = filter_hypothesis(hypothesis)
     assert (heard.words, heard.reason, heard.has_loop) == (list(words), None, False)
-    heard = judge(dataclasses.replace(hypothesis, is_truncated=True))
+    heard = filter_hypothesis(dataclasses.replace(hypothesis, is_truncated=True))
     assert (heard.words, heard.reason, heard.has_loop) == (list(words[:3]), None, True)
-    heard = judge(dataclasses.replace(hypothesis, avg_logprob=-1.6))
+    heard = filter_hypothesis(dataclasses.replace(hypothesis, avg_logprob=-1.6))
     assert (heard.words, heard.reason, heard.has_loop) == ([], "low_probability", False)
 
 
@@ -72,7 +78,7 @@ def test_words_that_take_no_time_were_not_said(num_timeless: int, num_kept: int)
 
 def test_only_words_with_times_of_their_own_can_be_timeless() -> None:
     segment = Segment(" two or three words", 16_000, 16_000, False)
-    assert len(judge(dataclasses.replace(GOOD, segments=(segment,))).words) == 4
+    assert len(filter_hypothesis(dataclasses.replace(GOOD, segments=(segment,))).words) == 4
     words = tuple(Word(text, 16_000, 16_000, 0.9) for text in (" two", " or", " three", " words"))
     segment = dataclasses.replace(segment, words=words)
-    assert judge(dataclasses.replace(GOOD, segments=(segment,))).words == []
+    assert filter_hypothesis(dataclasses.replace(GOOD, segments=(segment,))).words == []

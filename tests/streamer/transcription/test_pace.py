@@ -65,9 +65,9 @@ def test_slow_turns_rush_live_sound_only() -> None:
     live.receive(0, 1600, 1600, 1.0)
     recorded.receive(0, 60 * SECOND, 60 * SECOND, 1.0)
     for pace in (live, recorded):
-        assert not pace.is_rushed
+        assert not pace.is_overloaded
         for i in range(10):
             pace.ask(float(i))
             pace.answer(i + 0.9)
-    assert live.is_rushed
-    assert not recorded.is_rushed
+    assert live.is_overloaded
+    assert not recorded.is_overloaded

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.api import SAMPLE_RATE, Hypothesis, Window
 from streamer.transcription.events import Event, Final, Partial, SpeechEnded, SpeechStarted
 from streamer.transcription.settings import Delay, Endpointing, SessionSettings
-from streamer.transcription.transcriber import Session
+from streamer.transcription.transcriber import Transcriber
 from tests.support.scripted import Recogniser, Timeline, timeline
 
 TALK = timeline([5, 8, 3, 30, 2], [0.35, 0.7, 1.5, 0.9, 1.0])
@@ -23,12 +23,12 @@ LONG = timeline([260], [0.8], gap_s=0.05, stops=False)  # 90 s without pause or 
 
 
 class Player:
-    """Plays samples to a session; decoding takes `cost_s` of the simulated time."""
+    """Plays samples to a transcriber; decoding takes `cost_s` of the simulated time."""
 
     def __init__(
         self, recogniser: Recogniser, options: SessionSettings, cost_s: float = 0.15
     ) -> None:
-        self.session = Session(options)
+        self.transcriber = Transcriber(options)
         self.recogniser = recogniser
         self.cost_s = cost_s
         self.now = 0.0
@@ -39,7 +39,7 @@ class Player:
     def feed(self, samples: np.ndarray, until: float | None = None) -> None:
         """Receive a packet at a time; windows that are done before it are received first."""
         self.wait(self.now if until is None else until)
-        self.session.receive_audio(samples, self.now)
+        self.transcriber.receive_audio(samples, self.now)
         self._turn()
 
     def wait(self, until: float) -> None:
@@ -49,7 +49,7 @@ class Player:
         self._turn()
 
     def play(self, samples: np.ndarray, sizes: Sequence[int], *, is_live: bool = True) -> None:
-        """Feed packets of these sizes in turn, live when each is full, or all at once."""
+        """StepInput packets of these sizes in turn, live when each is full, or all at once."""
         position, i, began = 0, 0, self.now
         while position < len(samples):
             packet = samples[position : position + sizes[i % len(sizes)]]
@@ -57,9 +57,9 @@ class Player:
             self.feed(packet, began + position / SAMPLE_RATE if is_live else None)
 
     def end(self) -> list[Event]:
-        self.session.end()
+        self.transcriber.end()
         self._turn()
-        while not self.session.is_finished:
+        while not self.transcriber.is_finished:
             assert self._window is not None, "nothing to wait for"
             self._finish()
         return self.events
@@ -80,14 +80,14 @@ class Player:
         window, self._window = self._window, None
         assert window is not None
         self.now = max(self.now, self._done_at)
-        self.session.receive_hypothesis(self.recogniser.decode(window), self.now)
+        self.transcriber.receive_hypothesis(self.recogniser.decode(window), self.now)
         self._turn()
 
     def _turn(self) -> None:
         if self._window is None:
-            self._window = self.session.next_window(self.now)
+            self._window = self.transcriber.next_window(self.now)
             self._done_at = self.now + self.cost_s
-        self.told += [(self.now, event) for event in self.session.take_events()]
+        self.told += [(self.now, event) for event in self.transcriber.take_events()]
 
 
 def play(
@@ -107,7 +107,7 @@ def play(
 
 
 def check(events: Sequence[Event]) -> None:
-    """What is true of every session, whatever is said."""
+    """What is true of every transcriber, whatever is said."""
     is_open, number, settled, end = False, -1, "", 0
     for event in events:
         match event:
@@ -241,20 +241,20 @@ def test_a_recording_sent_at_once_skips_nothing_however_slow_the_engine() -> Non
 
 
 def test_one_window_is_in_flight_at_a_time() -> None:
-    session = Session(SessionSettings())
-    session.receive_audio(TALK.samples[: 3 * SAMPLE_RATE], 3.0)
-    assert session.next_window(3.0) is not None
-    session.receive_audio(TALK.samples[3 * SAMPLE_RATE : 6 * SAMPLE_RATE], 6.0)
-    session.finalize()
-    assert session.next_window(6.0) is None
+    transcriber = Transcriber(SessionSettings())
+    transcriber.receive_audio(TALK.samples[: 3 * SAMPLE_RATE], 3.0)
+    assert transcriber.next_window(3.0) is not None
+    transcriber.receive_audio(TALK.samples[3 * SAMPLE_RATE : 6 * SAMPLE_RATE], 6.0)
+    transcriber.finalize()
+    assert transcriber.next_window(6.0) is None
 
 
 def test_a_failed_window_is_decoded_again() -> None:
-    session = Session(SessionSettings())
-    session.receive_audio(TALK.samples[: 3 * SAMPLE_RATE], 3.0)
-    window = session.next_window(3.0)
-    session.window_failed()
-    again = session.next_window(3.2)
+    transcriber = Transcriber(SessionSettings())
+    transcriber.receive_audio(TALK.samples[: 3 * SAMPLE_RATE], 3.0)
+    window = transcriber.next_window(3.0)
+    transcriber.window_failed()
+    again = transcriber.next_window(3.2)
     assert window is not None and again is not None
     assert (window.start, window.end) == (again.start, again.end)
 
@@ -272,12 +272,12 @@ def test_sound_that_stops_coming_becomes_final_and_speech_goes_on() -> None:
     player = Player(Recogniser(talk.words), SessionSettings())
     until = talk.words[3].end + 300
     player.play(talk.samples[:until], [320])
-    assert player.session.wake_at is not None
-    player.wait(player.session.wake_at)
+    assert player.transcriber.wake_at is not None
+    player.wait(player.transcriber.wake_at)
     player.wait(player.now + 0.5)
     assert player.text == "W0 w1 w2 w3."
     assert player.now - until / SAMPLE_RATE < 2.0
-    assert player.session.wake_at is None
+    assert player.transcriber.wake_at is None
     player.now += 8.0
     player.play(talk.samples[until:], [320])
     player.end()
@@ -297,8 +297,8 @@ def test_finalize_closes_here_and_goes_on() -> None:
     player = Player(Recogniser(TALK.words), SessionSettings())
     middle = TALK.words[2].end + 200
     player.play(TALK.samples[:middle], [1600])
-    player.session.finalize()
-    player.session.finalize()
+    player.transcriber.finalize()
+    player.transcriber.finalize()
     player.play(TALK.samples[middle:], [1600])
     player.end()
     check(player.events)
@@ -312,7 +312,7 @@ def test_finalize_without_speech_says_nothing() -> None:
     recogniser = Recogniser(talk.words, invent=" Thank you.")
     player = Player(recogniser, SessionSettings())
     player.play(talk.samples, [1600])
-    player.session.finalize()
+    player.transcriber.finalize()
     player.end()
     assert player.text == talk.text
     assert len(player.finals) == 1
@@ -323,11 +323,11 @@ def test_a_manual_segment_is_all_between_two_finalizes() -> None:
     player = Player(Recogniser(talk.words), SessionSettings(endpointing=Endpointing.MANUAL))
     player.play(talk.samples, [1600])
     assert player.finals == []
-    player.session.finalize()
+    player.transcriber.finalize()
     player.wait(player.now + 1.0)
     assert [final.text for final in player.finals] == [talk.text]
     player.feed(np.zeros(8000, np.float32))
-    player.session.finalize()
+    player.transcriber.finalize()
     player.end()
     empty = player.finals[1]
     assert (empty.text, empty.reason) == ("", "no_speech")
@@ -376,31 +376,31 @@ def test_an_update_counts_from_the_next_segment_on() -> None:
     player = Player(Recogniser(TALK.words), SessionSettings(language="en"))
     middle = TALK.words[2].end
     player.play(TALK.samples[:middle], [1600])
-    player.session.update(SessionSettings(language="de", prompt="Hallo."))
-    assert player.session.stream_options.language == "en"
-    player.session.finalize()
+    player.transcriber.update(SessionSettings(language="de", prompt="Hallo."))
+    assert player.transcriber.stream_options.language == "en"
+    player.transcriber.finalize()
     player.play(TALK.samples[middle:], [1600])
     player.end()
     assert {w.prompt for w in player.recogniser.windows} == {"", "Hallo."}
-    assert player.session.stream_options.language == "de"
+    assert player.transcriber.stream_options.language == "de"
     assert [final.language for final in player.finals][:2] == ["en", "de"]
 
 
 def test_the_language_is_kept_once_enough_was_said() -> None:
     player = Player(Recogniser(TALK.words), SessionSettings())
     player.play(TALK.samples[: TALK.words[1].end], [1600])
-    assert player.session.stream_options.language is None
+    assert player.transcriber.stream_options.language is None
     player.play(TALK.samples[TALK.words[1].end :], [1600])
-    assert player.session.stream_options.language == "en"
+    assert player.transcriber.stream_options.language == "en"
 
 
 def test_a_long_silence_holds_little_memory() -> None:
-    session = Session(SessionSettings())
+    transcriber = Transcriber(SessionSettings())
     for second in range(900):
-        session.receive_audio(np.zeros(SAMPLE_RATE, np.float32), float(second))
-        assert session.next_window(float(second)) is None
-    assert session.backlog == 0
-    assert len(session._buffer) <= 3.5 * SAMPLE_RATE
+        transcriber.receive_audio(np.zeros(SAMPLE_RATE, np.float32), float(second))
+        assert transcriber.next_window(float(second)) is None
+    assert transcriber.backlog == 0
+    assert len(transcriber._buffer) <= 3.5 * SAMPLE_RATE
 
 
 def words_of(player: Player) -> Iterator[str]:
@@ -422,7 +422,7 @@ def test_forgotten_sound_is_in_no_later_window() -> None:
     player = Player(Recogniser(talk.words), SessionSettings())
     middle = (talk.words[3].start + talk.words[3].end) // 2
     player.play(talk.samples[:middle], [1600])
-    player.session.forget()
+    player.transcriber.forget()
     player.play(talk.samples[middle:], [1600])
     events = player.end()
     first, *rest = [event for event in events if isinstance(event, Final)]
@@ -433,22 +433,22 @@ def test_forgotten_sound_is_in_no_later_window() -> None:
 
 
 def test_a_refresh_makes_way_for_a_text_that_may_be_final() -> None:
-    session = Session(SessionSettings())
+    transcriber = Transcriber(SessionSettings())
     talk = timeline([6], [1.0])
-    flying = False
+    in_flight = False
     for position in range(0, len(talk.samples), 1600):
         now = (position + 1600) / SAMPLE_RATE
-        session.receive_audio(talk.samples[position : position + 1600], now)
+        transcriber.receive_audio(talk.samples[position : position + 1600], now)
         # the first window never comes back
-        flying = flying or session.next_window(now) is not None
-    at = session.overtake_at
-    assert flying and at is not None
-    assert not session.overtake(at - 0.01)
-    assert session.next_window(at - 0.01) is None
-    assert session.overtake(at)
-    window = session.next_window(at)
+        in_flight = in_flight or transcriber.next_window(now) is not None
+    at = transcriber.preempt_at
+    assert in_flight and at is not None
+    assert not transcriber.preempt(at - 0.01)
+    assert transcriber.next_window(at - 0.01) is None
+    assert transcriber.preempt(at)
+    window = transcriber.next_window(at)
     assert window is not None and window.is_final
-    assert session.overtake_at is None  # it is what all wait for
+    assert transcriber.preempt_at is None  # it is what all wait for
 
 
 class Unsure(Recogniser):
@@ -511,23 +511,23 @@ def test_where_windows_take_long_nothing_is_read_again() -> None:
 
 
 def test_a_text_that_could_go_out_does_not_wait_long_for_a_second_reading() -> None:
-    session, recogniser = Session(SessionSettings()), ContextReader(CALL.words)
-    flying, at = None, None
+    transcriber, recogniser = Transcriber(SessionSettings()), ContextReader(CALL.words)
+    in_flight, at = None, None
     for position in range(0, len(CALL.samples), 1600):
         now = (position + 1600) / SAMPLE_RATE
-        session.receive_audio(CALL.samples[position : position + 1600], now)
-        while flying is None and (flying := session.next_window(now)) is not None:
-            is_second = flying.is_final and flying.end - flying.start > 3 * SAMPLE_RATE
-            if not (is_second and flying.end > 8 * SAMPLE_RATE):  # that one never comes back
-                session.receive_hypothesis(recogniser.decode(flying), now)
-                flying = None
-        if (at := session.overtake_at) is not None:
+        transcriber.receive_audio(CALL.samples[position : position + 1600], now)
+        while in_flight is None and (in_flight := transcriber.next_window(now)) is not None:
+            is_second = in_flight.is_final and in_flight.end - in_flight.start > 3 * SAMPLE_RATE
+            if not (is_second and in_flight.end > 8 * SAMPLE_RATE):  # that one never comes back
+                transcriber.receive_hypothesis(recogniser.decode(in_flight), now)
+                in_flight = None
+        if (at := transcriber.preempt_at) is not None:
             break
-    assert flying is not None and at is not None
+    assert in_flight is not None and at is not None
     assert at - CALL.words[-1].end / SAMPLE_RATE < 1.3
-    assert not session.overtake(at - 0.01) and session.overtake(at)
-    assert session.next_window(at) is None
-    finals = [event for event in session.take_events() if isinstance(event, Final)]
+    assert not transcriber.preempt(at - 0.01) and transcriber.preempt(at)
+    assert transcriber.next_window(at) is None
+    finals = [event for event in transcriber.take_events() if isinstance(event, Final)]
     assert finals[-1].text == "W6x w7x w8.x"  # as it was read first
 
 
@@ -535,7 +535,7 @@ def test_what_is_to_be_forgotten_is_not_recalled() -> None:
     player = Player(ContextReader(CALL.words), SessionSettings())
     middle = CALL.words[5].end + SAMPLE_RATE // 5  # its text is not final yet
     player.play(CALL.samples[:middle], [1600])
-    player.session.forget()
+    player.transcriber.forget()
     player.play(CALL.samples[middle:], [1600])
     player.end()
     later = [window for window in player.recogniser.windows if window.end > 6 * SAMPLE_RATE]
@@ -545,18 +545,18 @@ def test_what_is_to_be_forgotten_is_not_recalled() -> None:
 
 def test_a_second_reading_that_was_lost_leaves_the_first() -> None:
     player = Player(ContextReader(CALL.words), SessionSettings())
-    session, recogniser = player.session, player.recogniser
-    session.receive_audio(CALL.samples, 0.0)
-    session.end()
+    transcriber, recogniser = player.transcriber, player.recogniser
+    transcriber.receive_audio(CALL.samples, 0.0)
+    transcriber.end()
     num_lost = 0
-    while (window := session.next_window(0.0)) is not None:
+    while (window := transcriber.next_window(0.0)) is not None:
         if len(window.audio) > 3 * SAMPLE_RATE and window.end > 8 * SAMPLE_RATE:
             num_lost += 1
-            session.window_failed()
+            transcriber.window_failed()
         else:
-            session.receive_hypothesis(recogniser.decode(window), 0.0)
-    finals = [event for event in session.take_events() if isinstance(event, Final)]
-    assert num_lost == 1 and session.is_finished
+            transcriber.receive_hypothesis(recogniser.decode(window), 0.0)
+    finals = [event for event in transcriber.take_events() if isinstance(event, Final)]
+    assert num_lost == 1 and transcriber.is_finished
     assert finals[-1].text == "W6x w7x w8.x"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from streamer.transcription.settings import Delay
-from streamer.transcription.transcript import PATIENCE, Patience, Transcript
+from streamer.transcription.transcript import COMMIT_POLICIES, CommitPolicy, Transcript
 from streamer.transcription.word import join
 from tests.streamer.transcription.test_agreement import said
 
 SECOND = 16_000
-PLAIN = Patience(2, 3, 0)
+PLAIN = CommitPolicy(2, 3, 0)
 
 
 def settled(transcript: Transcript) -> str:
@@ -46,14 +46,14 @@ def test_in_a_pause_the_last_word_settles_too() -> None:
 
 
 def test_words_near_the_windows_end_wait() -> None:
-    transcript = Transcript(0, Patience(2, 3, SECOND))
+    transcript = Transcript(0, CommitPolicy(2, 3, SECOND))
     agree(transcript, "a b c d e")
     agree(transcript, "a b c d e")
     assert settled(transcript) == "a b"
 
 
 def test_more_patience_wants_more_hypotheses() -> None:
-    transcript = Transcript(0, Patience(3, 3, 0))
+    transcript = Transcript(0, CommitPolicy(3, 3, 0))
     for text in ("a b x", "a b c", "a b c d"):
         assert settled(transcript) == ""
         agree(transcript, text)
@@ -123,17 +123,17 @@ def test_a_change_of_language_starts_agreement_anew() -> None:
 
 
 def test_every_delay_has_its_patience() -> None:
-    patience = [PATIENCE[delay] for delay in Delay]
-    margins = [p.margin for p in patience]
+    policy = [COMMIT_POLICIES[delay] for delay in Delay]
+    margins = [p.margin for p in policy]
     assert margins == sorted(margins)
 
 
 def test_a_word_at_the_windows_end_is_not_shown_yet() -> None:
     transcript = Transcript(0, PLAIN)
     transcript.preview(said("the cat sa"), said("the cat sa")[-1].end)
-    assert join(transcript.steady) == "the cat"
+    assert join(transcript.stable) == "the cat"
     transcript.preview(said("the cat sat"), said("the cat sat")[-1].end + SECOND)
-    assert join(transcript.steady) == "the cat sat"
+    assert join(transcript.stable) == "the cat sat"
 
 
 def test_an_unlikely_word_is_shown_once_it_is_heard_again() -> None:
@@ -141,33 +141,33 @@ def test_an_unlikely_word_is_shown_once_it_is_heard_again() -> None:
     words = said("the bat sat")
     words[1] = dataclasses.replace(words[1], probability=0.1)
     transcript.preview(words, words[-1].end + SECOND)
-    assert join(transcript.steady) == "the"
+    assert join(transcript.stable) == "the"
     transcript.preview(words, words[-1].end + SECOND)
-    assert join(transcript.steady) == "the bat sat"
+    assert join(transcript.stable) == "the bat sat"
 
 
 def test_in_a_pause_all_words_are_shown() -> None:
     transcript = Transcript(0, PLAIN)
     agree(transcript, "the cat sat", is_pause=True)
-    assert join(transcript.steady) == "the cat sat"
+    assert join(transcript.stable) == "the cat sat"
 
 
 def test_most_of_what_is_shown_is_not_taken_away_at_once() -> None:
     transcript = Transcript(0, PLAIN)
     words = said("the cat sat on the mat today")
     transcript.preview(words, words[-1].end + SECOND)
-    assert join(transcript.steady) == "the cat sat on the mat today"
+    assert join(transcript.stable) == "the cat sat on the mat today"
     other = [dataclasses.replace(w, probability=0.3) for w in said("a hat sat on the mat today")]
     transcript.preview(other, other[-1].end + SECOND)
-    assert join(transcript.steady) == "the cat sat on the mat today"
+    assert join(transcript.stable) == "the cat sat on the mat today"
     transcript.preview(other, other[-1].end + SECOND)  # heard again
-    assert join(transcript.steady) == "a hat sat on the mat today"
+    assert join(transcript.stable) == "a hat sat on the mat today"
     transcript.preview(other[:4], other[-1].end + SECOND)
-    assert join(transcript.steady) == "a hat sat on"
+    assert join(transcript.stable) == "a hat sat on"
     agree(transcript, "a hat sat")
     agree(transcript, "a hat sat", is_pause=True)
     transcript.complete()
-    assert (settled(transcript), transcript.steady) == ("a hat sat", [])
+    assert (settled(transcript), transcript.stable) == ("a hat sat", [])
 
 
 def test_what_the_segment_before_said_is_not_said_again_in_other_words() -> None:

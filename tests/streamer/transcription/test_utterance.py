@@ -10,9 +10,15 @@ import pytest
 from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
 from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.hallucination import LEFT_OVER
-from streamer.transcription.second_pass import Context
+from streamer.transcription.second_pass import SpokenContext
 from streamer.transcription.settings import Endpointing, SessionSettings
-from streamer.transcription.utterance import CONTEXT, CONTEXT_GAP, FASTEST, SHORT, OpenSegment
+from streamer.transcription.utterance import (
+    CONTEXT,
+    CONTEXT_GAP,
+    MAX_WORDS_PER_S,
+    SECOND_PASS_MAX_LENGTH,
+    Utterance,
+)
 from tests.streamer.transcription.test_agreement import said
 
 
@@ -28,9 +34,9 @@ def hypothesis(words: list[Word], end: int, start: int = 0) -> Hypothesis:
     return Hypothesis(start, end, segments, "en", 1.0, avg_logprob=-0.2)
 
 
-def heard(text: str, settings: SessionSettings | None = None) -> OpenSegment:
+def heard(text: str, settings: SessionSettings | None = None) -> Utterance:
     """A segment in which two windows heard this text."""
-    segment = OpenSegment(0, 0, settings or SessionSettings())
+    segment = Utterance(0, 0, settings or SessionSettings())
     words = said(text)
     for _ in range(2):
         segment.hear(hypothesis(words, words[-1].end + SAMPLE_RATE), is_pause=True, may_settle=True)
@@ -39,7 +45,7 @@ def heard(text: str, settings: SessionSettings | None = None) -> OpenSegment:
 
 def test_the_next_segment_begins_with_the_words_before() -> None:
     segment = heard("Short one.")
-    following = OpenSegment(1, segment.end + SAMPLE_RATE, SessionSettings())
+    following = Utterance(1, segment.end + SAMPLE_RATE, SessionSettings())
     following.follow(segment, buffer(10), CONTEXT)
     assert following.window_start == 0
     assert [word.text for word in following.transcript.anchors] == [" Short", " one."]
@@ -48,7 +54,7 @@ def test_the_next_segment_begins_with_the_words_before() -> None:
 
 def test_context_begins_with_a_sentence_and_is_bounded() -> None:
     segment = heard(" ".join(["One two three four."] * 6))
-    following = OpenSegment(1, segment.end + SAMPLE_RATE, SessionSettings())
+    following = Utterance(1, segment.end + SAMPLE_RATE, SessionSettings())
     following.follow(segment, buffer(20), CONTEXT)
     assert 0 < following.start - following.window_start <= CONTEXT + SAMPLE_RATE
     assert following.transcript.anchors[0].text == " One"
@@ -56,7 +62,7 @@ def test_context_begins_with_a_sentence_and_is_bounded() -> None:
 
 def test_after_a_long_silence_there_is_no_context() -> None:
     segment = heard("Short one.")
-    following = OpenSegment(1, segment.end + CONTEXT_GAP + 1, SessionSettings())
+    following = Utterance(1, segment.end + CONTEXT_GAP + 1, SessionSettings())
     following.follow(segment, buffer(10), CONTEXT)
     assert following.window_start == following.start
     assert following.transcript.anchors == []
@@ -64,7 +70,7 @@ def test_after_a_long_silence_there_is_no_context() -> None:
 
 def test_what_the_model_took_for_the_words_before_is_decoded_alone() -> None:
     segment = heard("Open the door now.")
-    following = OpenSegment(1, segment.end + SAMPLE_RATE // 2, SessionSettings())
+    following = Utterance(1, segment.end + SAMPLE_RATE // 2, SessionSettings())
     following.follow(segment, buffer(20), CONTEXT)
     end = following.start + LEFT_OVER
     following.hear(
@@ -78,10 +84,10 @@ def test_what_the_model_took_for_the_words_before_is_decoded_alone() -> None:
 def test_a_soft_word_behind_the_last_one_is_heard_even_without_context() -> None:
     segment = heard("Short one.")
     last = segment.transcript.settled[-1].end
-    near = OpenSegment(1, last + CONTEXT_GAP, SessionSettings())
+    near = Utterance(1, last + CONTEXT_GAP, SessionSettings())
     near.follow(segment, buffer(10), 0)
     assert last <= near.window_start < near.start and near.transcript.anchors == []
-    far = OpenSegment(1, last + CONTEXT_GAP + 1, SessionSettings())
+    far = Utterance(1, last + CONTEXT_GAP + 1, SessionSettings())
     far.follow(segment, buffer(10), 0)
     assert far.window_start == far.start
 
@@ -135,35 +141,35 @@ def said_unsurely(text: str, start: int = 0, probability: float = 0.5) -> list[W
     return [dataclasses.replace(word, probability=probability) for word in words]
 
 
-def unsure(text: str = "you two fight", start: int = 10 * SAMPLE_RATE) -> OpenSegment:
+def unsure(text: str = "you two fight", start: int = 10 * SAMPLE_RATE) -> Utterance:
     """A short segment, heard once, up to 0.3 s into a pause."""
-    segment = OpenSegment(1, start, SessionSettings())
+    segment = Utterance(1, start, SessionSettings())
     words = said_unsurely(text, start)
     found = hypothesis(words, words[-1].end + 4_800, start)
     segment.hear(found, is_pause=True, may_settle=True)
     return segment
 
 
-def context_of(text: str, start: int) -> Context:
+def context_of(text: str, start: int) -> SpokenContext:
     """Words right in front of a later turn."""
     words = said(text)
     shift = start - words[-1].end
     words = [dataclasses.replace(w, start=w.start + shift, end=w.end + shift) for w in words]
-    return Context(start, np.zeros(start - words[0].start, np.float32), words)
+    return SpokenContext(start, np.zeros(start - words[0].start, np.float32), words)
 
 
-def read_again(segment: OpenSegment, words: list[Word], **changes: object) -> str:
+def read_again(segment: Utterance, words: list[Word], **changes: object) -> str:
     """Give what the segment settles after such a second reading behind "all right"."""
     context = context_of("all right", segment.start)
     found = hypothesis([*context.words, *words], segment.end, segment.start - len(context.sound))
-    segment.hear_again(dataclasses.replace(found, **changes), context)  # type: ignore[arg-type]
+    segment.accept_second_pass(dataclasses.replace(found, **changes), context)  # type: ignore[arg-type]
     segment.go_on_behind(segment.end)
     return "".join(word.text for word in segment.transcript.settled)
 
 
 def test_a_second_reading_with_what_was_said_before_wins() -> None:
     segment = unsure()
-    assert segment.is_unsure
+    assert segment.needs_second_pass
     assert read_again(segment, said_unsurely("you too bye", segment.start)) == " you too bye"
 
 
@@ -182,7 +188,7 @@ def test_the_first_reading_stays(words: list[Word], changes: dict[str, object]) 
 
 def test_a_second_reading_faster_than_anyone_speaks_is_not_taken() -> None:
     segment = unsure()
-    count = FASTEST * (segment.end - segment.start) // SAMPLE_RATE + 1
+    count = MAX_WORDS_PER_S * (segment.end - segment.start) // SAMPLE_RATE + 1
     length = (segment.end - segment.start) // count
     start = segment.start
     words = [
@@ -197,7 +203,7 @@ def test_what_was_said_before_is_not_said_again() -> None:
     context = context_of("can you learn", segment.start)
     again = context_of("can you for a second", segment.start).words
     found = hypothesis([*again, *said_unsurely("okay bye", segment.start)], segment.end)
-    segment.hear_again(found, context)
+    segment.accept_second_pass(found, context)
     segment.go_on_behind(segment.end)
     assert [word.text for word in segment.transcript.settled] == [" okay", " bye"]
 
@@ -206,7 +212,7 @@ def test_a_second_reading_counts_only_if_nothing_more_is_said() -> None:
     segment = unsure()
     context = context_of("all right", segment.start)
     found = hypothesis(said_unsurely("you too bye", segment.start), segment.end)
-    segment.hear_again(found, context)
+    segment.accept_second_pass(found, context)
     more = said_unsurely("you two fight often", segment.start)
     segment.hear(hypothesis(more, segment.end + SAMPLE_RATE), is_pause=True, may_settle=False)
     segment.go_on_behind(segment.end)
@@ -214,13 +220,15 @@ def test_a_second_reading_counts_only_if_nothing_more_is_said() -> None:
 
 
 def test_only_short_and_unlikely_words_before_a_pause_are_worth_a_second_reading() -> None:
-    segment = OpenSegment(0, 0, SessionSettings())
+    segment = Utterance(0, 0, SessionSettings())
     words = said_unsurely("one two")
     segment.hear(hypothesis(words, SAMPLE_RATE), is_pause=False, may_settle=True)
-    assert not segment.is_unsure
-    segment.hear(hypothesis(words, SHORT), is_pause=True, may_settle=False)
-    assert segment.is_unsure
-    segment.hear(hypothesis(words, SHORT + 1), is_pause=True, may_settle=False)
-    assert not segment.is_unsure
-    segment.hear(hypothesis(said("one two"), SHORT), is_pause=True, may_settle=False)
-    assert not segment.is_unsure
+    assert not segment.needs_second_pass
+    segment.hear(hypothesis(words, SECOND_PASS_MAX_LENGTH), is_pause=True, may_settle=False)
+    assert segment.needs_second_pass
+    segment.hear(hypothesis(words, SECOND_PASS_MAX_LENGTH + 1), is_pause=True, may_settle=False)
+    assert not segment.needs_second_pass
+    segment.hear(
+        hypothesis(said("one two"), SECOND_PASS_MAX_LENGTH), is_pause=True, may_settle=False
+    )
+    assert not segment.needs_second_pass
