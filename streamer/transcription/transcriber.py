@@ -242,7 +242,7 @@ class Transcriber:
                 segment.needs_second_pass = False  # the client waits for this text
         self._advance()
 
-    # --- decode points -----------------------------------------------------------------------------
+    # --- decode points ---------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Work off the points that need no decode any more."""
