@@ -75,9 +75,9 @@ async def main() -> None:
     )
     try:
         plain = await decode(engine, streams, has_drafts=False)
-        before = dataclasses.replace(engine.batching.counters)
+        before = dataclasses.replace(engine.counters)
         drafted = await decode(engine, streams, has_drafts=True)
-        after = engine.batching.counters
+        after = engine.counters
         num_windows = sum(map(len, streams))
         num_tokens = sum(len(h.tokens) + 1 for hs in plain for h in hs)
         forced = Forced(engine, DEFAULT_FOLD)

@@ -115,7 +115,7 @@ def score(
         if case.is_whole and recording.text:
             by_name = result.errors[recording.language]
             by_name[recording.name] += compare(words(recording.text), said)
-    counters = engine.batching.counters
+    counters = engine.counters
     result.encode_ms = 1000 * counters.encode_s / len(cases)
     result.window_ms = result.encode_ms + 1000 * counters.decode_s / len(cases)
     return result

@@ -47,7 +47,7 @@ def measure(run: Callable[[], object]) -> float:
 def make_sequences(engine: LocalEngine, count: int, kept: KeptPositions) -> list[Sequence]:
     """Make sequences that hold pages as the scheduler would give them."""
     self_pool, cross_pool = PagePool(10_000, SELF_PAGE), PagePool(10_000, CROSS_PAGE)
-    prefix = list(engine.decoding.tokenizer.start_sequence("en", Task.TRANSCRIBE))
+    prefix = list(engine.tokenizer.start_sequence("en", Task.TRANSCRIBE))
     sequences = []
     for id in range(count):
         sequence = Sequence(id, id, False, 0.0, kept, prefix, 100, 0)
@@ -62,8 +62,8 @@ def measure_batch(
     engine: LocalEngine, count: int, audio: Samples, kept: KeptPositions
 ) -> dict[str, float]:
     sequences = make_sequences(engine, count, kept)
-    runner = engine.batching.runner
-    begin = engine.decoding.tokenizer.timestamp_begin
+    runner = engine.runner
+    begin = engine.tokenizer.timestamp_begin
     text = [begin, *range(1000, 1000 + DRAFT - 1)]
 
     def verify() -> None:

@@ -68,11 +68,11 @@ def read_memory(engine: LocalEngine) -> dict[str, float]:
         "nvidia_smi_mb": float(own[0]) if own and own[0].isdigit() else -1.0,
         "card_used_mb": (total - free) / 1e6,  # others' share included
         "host_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
-        "encoded": engine.batching.counters.num_encoded,
-        "attempts": engine.batching.counters.num_attempts,
-        "passes": engine.batching.counters.num_passes,
-        "graph_replays": engine.batching.counters.num_graph_passes,
-        "failures": engine.batching.counters.num_failures,
+        "encoded": engine.counters.num_encoded,
+        "attempts": engine.counters.num_attempts,
+        "passes": engine.counters.num_passes,
+        "graph_replays": engine.counters.num_graph_passes,
+        "failures": engine.counters.num_failures,
     }
 
 

@@ -44,9 +44,8 @@ def compare_drafts(model: str, sounds: list[Samples]) -> dict[str, Any]:
             result[name] = {
                 "seconds": round(time.perf_counter() - began, 2),
                 "p50_ms": round(statistics.median(times) * 1000, 1),
-                "totals": {k: round(v, 2) for k, v in engine.batching.counters.totals().items()},
-                "eager_passes": engine.batching.counters.num_passes
-                - engine.batching.counters.num_graph_passes,
+                "totals": {k: round(v, 2) for k, v in engine.counters.totals().items()},
+                "eager_passes": engine.counters.num_passes - engine.counters.num_graph_passes,
                 "pages_leaked": engine.num_pages - engine.num_free_pages,
             }
             texts.append([h for hypotheses in said for h in hypotheses])

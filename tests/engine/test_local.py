@@ -106,7 +106,7 @@ async def test_a_draft_changes_no_token(tiny_en: Any, read_clips: list[Any]) -> 
             for window, hypothesis in zip(windows, drafted, strict=True):
                 async with engine.stream(StreamOptions()) as stream:
                     assert (await stream.decode(window)).tokens == hypothesis.tokens
-        assert engine.batching.counters.num_accepted > engine.batching.counters.num_sampled / 4
+        assert engine.counters.num_accepted > engine.counters.num_sampled / 4
     finally:
         engine.close()
 
@@ -290,8 +290,8 @@ async def test_a_bad_final_is_decoded_again_without_holding_up_others(
             decode(engine, audio, options, is_final=True), decode(engine, audio)
         )
         assert final.temperature == 0.0 and final.text == partial.text
-        assert engine.batching.counters.num_attempts == 4
-        assert engine.batching.counters.num_encoded == 2
+        assert engine.counters.num_attempts == 4
+        assert engine.counters.num_encoded == 2
     finally:
         engine.close()
 
