@@ -1,4 +1,11 @@
-"""The command `wordwire`: the one place that knows the service, the engine and the clients."""
+"""The public face of Wordwire: the client for Python, and the command `wordwire`.
+
+    from wordwire import connect, Final, Partial, Start
+
+The names of the client are imported when they are first used, so importing `wordwire` costs
+nothing. Being the command as well, this is the one module that knows the service, the engine and
+the clients.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +20,71 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from clients.client import Stream, connect
+    from clients.handshake import ClientError, NoServer, Refused
     from engine.api import Engine
     from engine.config import EngineConfig
     from engine.local import LocalEngine
     from engine.process.remote import RemoteEngine
     from streamer.config import ServerConfig
+    from streamer.protocol import (
+        Done,
+        Error,
+        Final,
+        Partial,
+        Ready,
+        Reconnect,
+        ServerMessage,
+        SpeechEnded,
+        SpeechStarted,
+        Start,
+        Word,
+    )
+
+__all__ = [
+    "ClientError",
+    "Done",
+    "Error",
+    "Final",
+    "NoServer",
+    "Partial",
+    "Ready",
+    "Reconnect",
+    "Refused",
+    "ServerMessage",
+    "SpeechEnded",
+    "SpeechStarted",
+    "Start",
+    "Stream",
+    "Word",
+    "connect",
+    "main",
+]
 
 logger = logging.getLogger(__name__)
 
-FAILED_START = 2  # exit code where the service cannot run as it was asked to
+# what a client needs that does not come from `streamer.protocol`, and the module it comes from
+CLIENT_MODULES = {
+    "ClientError": "clients.handshake",
+    "NoServer": "clients.handshake",
+    "Refused": "clients.handshake",
+    "Stream": "clients.client",
+    "connect": "clients.client",
+}
+FAILED_START_CODE = 2  # exit code of a service that cannot run as configured
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on its first use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(CLIENT_MODULES.get(name, "streamer.protocol"))
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,12 +99,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"wordwire {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     words = sys.argv[1:] if arguments is None else list(arguments)
-    # each command imports only what it needs: a client, a module of its name, runs without torch
+    # each command imports only what it needs: a client command, a module of its name, needs no torch
     for name, meaning in (
         ("serve", "run the service"),
-        ("transcribe", "transcribe sound files, live or as fast as possible"),
-        ("listen", "show captions of what the microphone hears"),
-        ("call", "send a recording as a telephone call and read along"),
+        ("transcribe", "transcribe audio files, live or as fast as possible"),
+        ("listen", "caption this machine's microphone"),
+        ("call", "send a recording as a telephone call and print its text"),
         ("wyoming", "serve Home Assistant's voice assistants"),
     ):
         command = commands.add_parser(name, help=meaning, description=f"Wordwire: {meaning}.")
@@ -53,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # the reader of our output is gone; nothing is left to say
+        # whatever read our output is gone, so nothing more can be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -67,8 +130,8 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--config",
             metavar="FILE",
-            help="TOML file with any of these options; the command line and WORDWIRE_* count first "
-            "(default: WORDWIRE_CONFIG)",
+            help="TOML file with any of these options; the command line and WORDWIRE_* variables "
+            "take precedence over it (default: WORDWIRE_CONFIG)",
         )
         add_options(parser, EngineConfig, "engine")
         add_options(parser, ServerConfig, "service")
@@ -128,7 +191,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             logger.error("the engine failed", exc_info=service.failure)
         return _refuse(str(service.failure) or type(service.failure).__name__)
     if not service.is_loaded:
-        # a thread is still loading the model, and nothing waits for it any more
+        # a thread is still loading the model, and nothing waits for it now
         logging.shutdown()
         os._exit(0)
     return 0
@@ -164,10 +227,10 @@ def _wyoming(arguments: argparse.Namespace) -> int:
 
 
 def _read_configs(arguments: argparse.Namespace) -> tuple[ServerConfig, EngineConfig]:
-    """Read the configuration: the command line before the environment before the file.
+    """Read the configuration: command line first, then environment, then file.
 
     Raises:
-        OptionError: names what cannot be used.
+        OptionError: an option cannot be used; the message names it.
     """
     from engine.config import EngineConfig
     from streamer import options
@@ -183,7 +246,7 @@ def _read_configs(arguments: argparse.Namespace) -> tuple[ServerConfig, EngineCo
 
 
 class _LazyEngine:
-    """The engine, in this process or its own: loaded by the service's thread, closed at the end."""
+    """The engine, in this process or its own; the service's thread loads it, leaving closes it."""
 
     def __init__(self, config: EngineConfig, service: ServerConfig) -> None:
         self._config = config
@@ -213,7 +276,7 @@ class _LazyEngine:
 
 def _refuse(message: str) -> int:
     print(f"wordwire: {message}", file=sys.stderr)
-    return FAILED_START
+    return FAILED_START_CODE
 
 
 def _version() -> str:

@@ -1,1 +1,1 @@
-"""What talks to the service: a Python client and the command line."""
+"""The client for Python and the commands that use it. Imports nothing of ours but `streamer.protocol`."""

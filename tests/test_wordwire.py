@@ -36,7 +36,7 @@ def _run(*arguments: str, timeout_s: float = 150) -> subprocess.CompletedProcess
 
 @contextlib.contextmanager
 def _serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start `wordwire serve` on a free port; gives the process and the port."""
+    """Start `wordwire serve` on a free port; yields the process and the port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "wordwire", "serve", "--port", "0", *arguments],
         cwd=ROOT,
@@ -79,6 +79,59 @@ def _wait_ready(port: int) -> None:
     while _status(port, "/readyz") != 200:
         assert time.monotonic() < deadline, "never ready"
         time.sleep(0.1)
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Run code in an interpreter of its own; return the modules that are loaded afterwards."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_wordwire_loads_no_package_of_ours_and_nothing_heavy() -> None:
+    loaded = {name.split(".")[0] for name in _loaded_by("import wordwire")}
+    heavy = {"torch", "numpy", "starlette", "uvicorn", "websockets", "soundfile", "av"}
+    assert not loaded & (heavy | {"clients", "streamer", "engine"})
+
+
+def test_connect_loads_only_what_the_client_loads() -> None:
+    loaded = _loaded_by("from wordwire import connect, Final, Partial, Start")
+    assert loaded - {"wordwire"} <= _loaded_by("import wordwire, clients.client")
+    assert not {"torch", "starlette", "uvicorn", "soundfile", "av"} & loaded
+
+
+def test_messages_load_no_socket() -> None:
+    loaded = _loaded_by("from wordwire import Final, Partial, Start")
+    assert not {"torch", "starlette", "websockets", "clients"} & loaded
+
+
+def test_every_public_name_is_that_of_its_module() -> None:
+    import clients.client
+    import clients.handshake
+    import streamer.protocol
+
+    assert wordwire.connect is clients.client.connect
+    assert wordwire.Refused is clients.handshake.Refused
+    assert wordwire.Partial is streamer.protocol.Partial
+    for name in wordwire.__all__:
+        assert getattr(wordwire, name) is not None and name in dir(wordwire)
+
+
+def test_every_message_of_the_server_is_public() -> None:
+    from streamer.protocol import SERVER_TYPES
+
+    assert {cls.__name__ for cls in SERVER_TYPES.values()} <= set(wordwire.__all__)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Transcriber'"):
+        _ = wordwire.Transcriber  # type: ignore[attr-defined]
 
 
 def test_help_shows_every_option_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
