@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"wordwire {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     words = sys.argv[1:] if arguments is None else list(arguments)
-    # each command imports only what it needs: a client command, a module of its name, needs no torch
+    # each command imports only what it needs: a client, a module of its name, runs without torch
     for name, meaning in (
         ("serve", "run the service"),
         ("transcribe", "transcribe audio files, live or as fast as possible"),

@@ -1,1 +1,1 @@
-"""The client for Python and the commands that use it. Imports nothing of ours but `streamer.protocol`."""
+"""The client for Python and the commands that use it; knows only `streamer.protocol`."""
