@@ -13,7 +13,8 @@ import pytest
 import soundfile
 
 from clients import call
-from tests.support.running_service import Running, babble, quiet, running
+from tests.support.audio import babble, quiet
+from tests.support.running_service import Running, running
 
 
 @pytest.fixture

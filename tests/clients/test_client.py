@@ -14,8 +14,9 @@ from clients import client, retry
 from clients.client import ClientError, NoServer, Refused, Stream, connect
 from streamer.config import ServerConfig
 from streamer.protocol import Done, Final, Ready, ServerMessage, Start
+from tests.support.audio import babble, pcm16, quiet
 from tests.support.cutting_proxy import relay
-from tests.support.running_service import Running, babble, pcm16, quiet, running
+from tests.support.running_service import Running, running
 
 START = Start(vad_threshold=0.0)
 TALK = pcm16(babble(6.0))

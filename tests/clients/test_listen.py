@@ -15,7 +15,8 @@ import pytest
 from clients import listen
 from clients.listen import BLOCK_MS
 from streamer.protocol import Start
-from tests.support.running_service import babble, running
+from tests.support.audio import babble
+from tests.support.running_service import running
 
 
 class PortAudioError(Exception):

@@ -9,13 +9,14 @@ import pytest
 import soundfile
 
 from clients.sound import UnreadableSound, open_pipe, open_raw, open_sound
+from tests.support.audio import tone
 
 RATE = 16_000
 
 
 def _tone(rate: int = RATE, channels: int = 1, seconds: float = 1.0) -> np.ndarray:
-    t = np.arange(int(rate * seconds)) / rate
-    return np.stack([0.5 * np.sin(2 * np.pi * 440 * (c + 1) * t) for c in range(channels)], axis=1)
+    tones = [tone(440.0 * (c + 1), seconds, rate=rate, level=0.5) for c in range(channels)]
+    return np.stack(tones, axis=1)
 
 
 def _read(path: Path, *, split: bool = False) -> tuple[int, int, np.ndarray]:

@@ -18,7 +18,8 @@ import soundfile
 
 from clients import captions, transcribe
 from streamer.protocol import Start
-from tests.support.running_service import Running, babble, quiet, running
+from tests.support.audio import babble, quiet
+from tests.support.running_service import Running, running
 
 WORDS = "w0 w1 w2 w3"
 

@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from streamer import options
 from streamer.app import create_app
 from streamer.config import ServerConfig
-from tests.support.echo_engine import EchoEngine
+from tests.support.engines import EchoEngine
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -21,7 +21,9 @@ from streamer.config import ServerConfig
 from streamer.transport import server
 from tests.faults.speaker import speech, words_of
 from tests.faults.test_restart import free_port
-from tests.support.running_service import CountingEngine, Running, running
+from tests.support.audio import riff
+from tests.support.engines import CountingEngine
+from tests.support.running_service import Running, running
 
 SAMPLE = Path(__file__).parents[2] / "deploy/nginx.conf"
 KEY = "a-key-for-the-proxy-tests"
@@ -159,7 +161,7 @@ async def test_a_recording_is_sent_through_as_it_comes(proxied: Proxied) -> None
     async with proxied.client(Authorization=f"Bearer {KEY}") as client:
         answer = await client.post(
             "v1/audio/transcriptions",
-            files={"file": ("a.wav", _wav(speech(2)))},
+            files={"file": ("a.wav", riff(speech(2)))},
             data={"model": "whisper-1", "language": "en"},
         )
     assert answer.status_code == 200 and answer.json()["text"].split() == words_of(2)
@@ -192,9 +194,3 @@ async def test_a_person_with_a_browser_and_a_key_speaks_through_the_proxy(
         await page.wait_for_selector("body[data-state=live]", timeout=60_000)
         assert proxied.service.service.num_sessions == 1
         await browser.close()
-
-
-def _wav(pcm: bytes) -> bytes:
-    sizes = (36 + len(pcm)).to_bytes(4, "little"), len(pcm).to_bytes(4, "little")
-    head = b"WAVEfmt \x10\0\0\0\1\0\1\0\x80>\0\0\0}\0\0\2\0\x10\0data"
-    return b"RIFF" + sizes[0] + head + sizes[1] + pcm

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.support.running_service import babble, pcm16
+from tests.support.audio import babble, pcm16
 
 Message = str | bytes
 

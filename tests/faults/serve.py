@@ -17,7 +17,7 @@ from streamer.config import ServerConfig
 from streamer.operations import logs
 from streamer.transcription import pace
 from streamer.transport import server
-from tests.faults.words_engine import Pace
+from tests.support.engines import Pace
 
 
 def main() -> int:
@@ -31,7 +31,8 @@ def main() -> int:
     server.quiet_uvicorn()
     # a client whose machine stands still for a second has not stopped to speak
     pace.STALL_S = 10.0
-    recipe = Recipe("tests.faults.words_engine", "make", Pace(arguments.cost_s, arguments.width))
+    speed = Pace(arguments.cost_s, arguments.width, num_free=2)
+    recipe = Recipe("tests.support.engines", "make_counting", speed)
     engine = RemoteEngine(recipe, hang_s=config.engine_hang_s)
 
     def load() -> RemoteEngine:

@@ -12,7 +12,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.support.running_service import babble, pcm16, quiet
+from tests.support.audio import babble, pcm16, quiet
 
 PACKET_S = 0.1
 SENTENCE_S, PAUSE_S = 2.0, 1.0

@@ -25,7 +25,8 @@ from streamer.config import ServerConfig
 from tests.faults import garbage
 from tests.faults.garbage import Sent, messages
 from tests.faults.speaker import speak, speech, words_of
-from tests.support.running_service import CountingEngine, running
+from tests.support.engines import CountingEngine
+from tests.support.running_service import running
 
 T = TypeVar("T")
 

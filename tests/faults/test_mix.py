@@ -42,7 +42,7 @@ async def test_after_a_quick_reconnect_nothing_of_the_old_session_arrives(
 
 @pytest.fixture
 def echo() -> Iterator[RemoteEngine]:
-    engine = start_engine(Recipe("tests.support.echo_engine", "make", "echo"))
+    engine = start_engine(Recipe("tests.support.engines", "make_echo", "echo"))
     yield engine
     engine.close()
 

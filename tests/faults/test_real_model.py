@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Recording
 from tests.faults.speaker import Heard, speak
 from tests.faults.victim import victim
-from tests.support.running_service import pcm16, quiet
+from tests.support.audio import pcm16, quiet
 
 COMMAND = ("-m", "wordwire", "serve")
 OPTIONS = ("--model=tiny.en", "--no-calibrate", "--max-sessions=8")

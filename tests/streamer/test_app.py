@@ -4,7 +4,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from streamer.app import create_app
 from streamer.config import ServerConfig
-from tests.support.running_service import CountingEngine
+from tests.support.engines import CountingEngine
 
 
 def test_no_engine_is_loaded_before_the_application_runs() -> None:

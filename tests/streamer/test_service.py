@@ -11,7 +11,7 @@ from streamer.audio.pcm import AudioFormat
 from streamer.config import ServerConfig
 from streamer.service import Service
 from streamer.transcription.settings import SessionSettings
-from tests.support.running_service import CountingEngine
+from tests.support.engines import CountingEngine
 from tests.support.waiting import LIMIT_S
 
 

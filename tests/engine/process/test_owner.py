@@ -27,7 +27,7 @@ def is_running(id: int) -> bool:
 
 def test_a_process_that_cannot_load_says_why_and_ends() -> None:
     with WorkerProcess() as process:
-        recipe = Recipe("tests.support.echo_engine", "make", "broken")
+        recipe = Recipe("tests.support.engines", "make_echo", "broken")
         process.send(pack(Load(recipe, logging.WARNING)))
         (report,) = receive_all(process)
     assert isinstance(report, Failed) and "broken" in str(report.error)

@@ -14,13 +14,13 @@ import pytest
 from engine.api import EngineBusy, InvalidRequest, StreamLost, StreamOptions, Window
 from engine.process.remote import RemoteEngine, start_engine
 from engine.process.wire import Recipe, Report
-from tests.support.echo_engine import EchoEngine
+from tests.support.engines import EchoEngine
 
 GERMAN = StreamOptions(language="de")
 
 
 def recipe(name: str = "echo") -> Recipe:
-    return Recipe("tests.support.echo_engine", "make", name)
+    return Recipe("tests.support.engines", "make_echo", name)
 
 
 @pytest.fixture

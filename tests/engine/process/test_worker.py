@@ -73,7 +73,7 @@ def owner() -> Iterator[Owner]:
 
 
 def load(name: str = "echo") -> Load:
-    return Load(Recipe("tests.support.echo_engine", "make", name), 20)
+    return Load(Recipe("tests.support.engines", "make_echo", name), 20)
 
 
 def test_orders_sent_before_the_engine_is_there_are_carried_out(owner: Owner) -> None:

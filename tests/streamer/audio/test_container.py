@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 import threading
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -17,14 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.audio.container import AudioError, ContainerDecoder, RawFormat, decode
+from tests.support.audio import riff, tone
 
 SPEECH = Path(__file__).parents[4] / "shared/data/speech"
 RATE = 16_000
-
-
-def tone(seconds: float = 1.0, rate: int = RATE, frequency_hz: float = 440.0) -> np.ndarray:
-    t = np.arange(int(rate * seconds)) / rate
-    return (0.4 * np.sin(2 * np.pi * frequency_hz * t)).astype(np.float32)
 
 
 def encode(
@@ -36,7 +32,7 @@ def encode(
     with av.open(file, "w", format=container, options=options) as output:
         layout = {1: "mono", 2: "stereo"}[channels]
         stream = output.add_stream(codec, rate=rate, layout=layout)
-        samples = np.repeat(tone(seconds, rate)[None, :], channels, axis=0)
+        samples = np.repeat(tone(seconds=seconds, rate=rate)[None, :], channels, axis=0)
         frame = av.AudioFrame.from_ndarray(samples, format="fltp", layout=layout)
         frame.sample_rate = rate
         frame.time_base = Fraction(1, rate)
@@ -49,30 +45,12 @@ def encode(
     return file.getvalue()
 
 
-def wav(
-    samples: np.ndarray,
-    *,
-    tag: int = 1,
-    rate: int = RATE,
-    data_size: int | None = None,
-    after: bytes = b"",
-) -> bytes:
-    """Write a WAV by hand: headers that libraries would not write."""
-    body = samples.tobytes()
+def wav(samples: np.ndarray, **header: Any) -> bytes:
+    """Write a WAV whose header does not know the length, as of a stream."""
     channels = 1 if samples.ndim == 1 else samples.shape[1]
-    width = samples.dtype.itemsize
-    size = len(body) if data_size is None else data_size
-    head = struct.pack(
-        "<HHIIHH", tag, channels, rate, rate * channels * width, channels * width, 8 * width
-    )
-    return (
-        b"RIFF\xff\xff\xff\xffWAVEfmt \x10\x00\x00\x00"
-        + head
-        + b"data"
-        + size.to_bytes(4, "little")
-        + body
-        + after
-    )
+    bits = 8 * samples.dtype.itemsize
+    data = samples.tobytes()
+    return riff(data, channels=channels, bits=bits, riff_size=0xFFFFFFFF, **header)
 
 
 def pull(data: bytes, channels: int | None = 1, raw: RawFormat | None = None) -> list[np.ndarray]:
@@ -145,13 +123,13 @@ def test_sound_comes_out_long_before_the_end(container: str, codec: str, bound_s
 def test_a_streamed_header_of_unknown_length_is_read_to_the_end() -> None:
     samples = (tone() * 32767).astype("<i2")
     for size in (0xFFFFFFFF, 0):
-        (decoded,) = push(wav(samples, data_size=size), 777)
+        (decoded,) = push(wav(samples, size=size), 777)
         assert np.array_equal(decoded, samples.astype(np.float32) / 32768)
 
 
 def test_chunks_after_the_data_of_a_wav_are_not_sound() -> None:
     samples = (tone() * 32767).astype("<i2")
-    data = wav(samples, after=b"LIST\x00\x10\x00\x00" + b"\x7f" * 4096)
+    data = wav(samples, tail=b"LIST\x00\x10\x00\x00" + b"\x7f" * 4096)
     assert len(push(data, 500)[0]) == len(pull(data)[0]) == len(samples)
 
 

@@ -4,23 +4,17 @@ import asyncio
 import contextlib
 import io
 import threading
-import wave
 
 import numpy as np
 import pytest
 
 from streamer.audio.container import AudioError, RawFormat
 from streamer.audio.file_source import BLOCK, Recording
+from tests.support.audio import riff
 
 
 def wav(num_samples: int) -> io.BytesIO:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(16_000)
-        writer.writeframes(np.arange(num_samples, dtype="<i2").tobytes())
-    return io.BytesIO(file.getvalue())
+    return io.BytesIO(riff(np.arange(num_samples, dtype="<i2").tobytes()))
 
 
 async def test_a_file_comes_in_blocks_and_tells_its_duration() -> None:

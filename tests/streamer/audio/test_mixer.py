@@ -2,13 +2,9 @@ import numpy as np
 import pytest
 
 from streamer.audio.mixer import Mixer
+from tests.support.audio import tone
 
 RATE = 16_000
-
-
-def tone(frequency_hz: float, seconds: float = 1.0, level: float = 0.3) -> np.ndarray:
-    t = np.arange(int(RATE * seconds)) / RATE
-    return (level * np.sin(2 * np.pi * frequency_hz * t)).astype(np.float32)
 
 
 def mix(*channels: np.ndarray, chunk: int = 0) -> np.ndarray:
@@ -27,18 +23,18 @@ def rms(samples: np.ndarray) -> float:
 
 
 def test_one_channel_passes_unchanged() -> None:
-    voice = tone(200)
+    voice = tone(200, level=0.3)
     assert np.array_equal(mix(voice), voice)
 
 
 def test_equal_channels_keep_their_level() -> None:
-    voice = tone(200)
+    voice = tone(200, level=0.3)
     assert np.allclose(mix(*[voice] * 8), voice, atol=1e-6)
 
 
 @pytest.mark.parametrize("num_channels", [2, 6, 8])
 def test_a_voice_in_one_channel_keeps_its_level(num_channels: int) -> None:
-    voice = tone(200)
+    voice = tone(200, level=0.3)
     silence = np.zeros_like(voice)
     for spoken in range(num_channels):
         channels = [voice if i == spoken else silence for i in range(num_channels)]
@@ -46,21 +42,21 @@ def test_a_voice_in_one_channel_keeps_its_level(num_channels: int) -> None:
 
 
 def test_opposite_phase_does_not_cancel() -> None:
-    voice = tone(200)
+    voice = tone(200, level=0.3)
     mixed = mix(voice, -voice)
     assert rms(mixed) == pytest.approx(rms(voice), rel=0.01)
 
 
 def test_opposite_phase_after_another_sound_does_not_cancel() -> None:
-    left = np.concatenate([tone(300), tone(200, 4)])
-    right = np.concatenate([tone(300), -tone(200, 4)])
+    left = np.concatenate([tone(300, level=0.3), tone(200, 4, level=0.3)])
+    right = np.concatenate([tone(300, level=0.3), -tone(200, 4, level=0.3)])
     mixed = mix(left, right)
     assert rms(mixed[-RATE:]) == pytest.approx(rms(left[-RATE:]), rel=0.02)
 
 
 def test_two_speakers_are_both_heard_and_nothing_is_turned() -> None:
-    left = np.concatenate([tone(200), np.zeros(RATE, np.float32)])
-    right = np.concatenate([np.zeros(RATE, np.float32), tone(450)])
+    left = np.concatenate([tone(200, level=0.3), np.zeros(RATE, np.float32)])
+    right = np.concatenate([np.zeros(RATE, np.float32), tone(450, level=0.3)])
     mixed = mix(left, right)
     assert rms(mixed[:RATE]) == pytest.approx(rms(left[:RATE]), rel=0.02)
     # for a moment both count as loud, so the second is 2 dB lower at most

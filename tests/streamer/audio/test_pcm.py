@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api import Samples
 from streamer.audio.pcm import AudioDecoder, AudioFormat
-
-
-def tone(rate: int, seconds: float = 0.5, hz: float = 440.0) -> Samples:
-    return (0.5 * np.sin(2 * np.pi * hz * np.arange(int(rate * seconds)) / rate)).astype(np.float32)
-
-
-def pcm(samples: Samples) -> bytes:
-    return (samples * 32767).round().astype("<i2").tobytes()
+from tests.support.audio import pcm16, riff, tone
 
 
 def decode(audio_format: AudioFormat, data: bytes, sizes: list[int]) -> list[Samples]:
@@ -30,16 +23,6 @@ def decode(audio_format: AudioFormat, data: bytes, sizes: list[int]) -> list[Sam
         position, i = position + size, i + 1
     pieces.append(decoder.flush())
     return [np.concatenate([p[c] for p in pieces]) for c in range(audio_format.channels)]
-
-
-def wav(
-    data: bytes, *, tag: int = 1, rate: int = 16_000, channels: int = 1, bits: int = 16,
-    extra: bytes = b"", size: int | None = None, tail: bytes = b"",
-) -> bytes:  # fmt: skip
-    frame = channels * bits // 8
-    fmt = struct.pack("<4sIHHIIHH", b"fmt ", 16, tag, channels, rate, rate * frame, frame, bits)
-    body = extra + fmt + struct.pack("<4sI", b"data", len(data) if size is None else size) + data
-    return struct.pack("<4sI4s", b"RIFF", 4 + len(body), b"WAVE") + body + tail
 
 
 @pytest.mark.parametrize(
@@ -91,15 +74,17 @@ def test_an_incomplete_sample_waits_for_its_other_half() -> None:
 
 @pytest.mark.parametrize("rate", [8_000, 44_100, 48_000])
 def test_a_tone_keeps_its_pitch_level_and_place(rate: int) -> None:
-    (samples,) = decode(AudioFormat(sample_rate=rate), pcm(tone(rate)), [640])
-    expected = tone(16_000)
+    (samples,) = decode(
+        AudioFormat(sample_rate=rate), pcm16(tone(seconds=0.5, rate=rate, level=0.5)), [640]
+    )
+    expected = tone(seconds=0.5, level=0.5)
     inner = slice(800, -800)  # the filter rings where the tone is switched
     np.testing.assert_allclose(samples[: len(expected)][inner], expected[inner], atol=2e-3)
 
 
 def test_channels_are_not_mixed() -> None:
-    left, right = tone(16_000), tone(16_000, hz=300.0)
-    data = pcm(np.stack([left, right], axis=1))
+    left, right = tone(seconds=0.5, level=0.5), tone(300.0, 0.5, level=0.5)
+    data = pcm16(np.stack([left, right], axis=1))
     decoded = decode(AudioFormat(channels=2), data, [333])
     np.testing.assert_allclose(decoded[0], left, atol=1e-4)
     np.testing.assert_allclose(decoded[1], right, atol=1e-4)
@@ -112,7 +97,7 @@ def test_what_is_not_a_number_becomes_silence_and_too_loud_is_limited() -> None:
 
 
 def test_resampled_floats_stay_in_range() -> None:
-    square = np.sign(tone(48_000, hz=1000.0)).astype("<f4")
+    square = np.sign(tone(1000.0, 0.5, rate=48_000)).astype("<f4")
     (samples,) = decode(AudioFormat("pcm_f32le", 48_000), square.tobytes(), [4096])
     assert np.abs(samples).max() <= 1.0
 
@@ -132,14 +117,14 @@ def test_telephone_codes(encoding: str, codes: list[int], amplitudes: list[int])
 
 @pytest.mark.parametrize("sizes", [[1], [7], [4096], [1 << 20]])
 def test_a_wav_header_is_skipped(sizes: list[int]) -> None:
-    sound = tone(16_000)
+    sound = tone(seconds=0.5, level=0.5)
     extra = struct.pack("<4sI", b"LIST", 2001) + b"x" * 2002  # odd sizes are padded
     tail = struct.pack("<4sI", b"LIST", 100) + b"\x7f" * 100
     for data in (
-        wav(pcm(sound)),
-        wav(pcm(sound), extra=extra, tail=tail),
-        wav(pcm(sound), size=0xFFFFFFFF),
-        wav(pcm(sound), size=0),
+        riff(pcm16(sound)),
+        riff(pcm16(sound), extra=extra, tail=tail),
+        riff(pcm16(sound), size=0xFFFFFFFF),
+        riff(pcm16(sound), size=0),
     ):
         (samples,) = decode(AudioFormat(), data, sizes)
         np.testing.assert_allclose(samples, sound, atol=1e-4)
@@ -152,7 +137,7 @@ def test_a_wav_header_is_skipped(sizes: list[int]) -> None:
 def test_a_wav_header_may_declare_any_served_encoding(tag: int, bits: int, encoding: str) -> None:
     audio_format = AudioFormat(encoding, 8_000)
     data = bytes(8_000 * bits // 8)
-    (samples,) = decode(audio_format, wav(data, tag=tag, bits=bits, rate=8_000), [100])
+    (samples,) = decode(audio_format, riff(data, tag=tag, bits=bits, rate=8_000), [100])
     assert len(samples) == pytest.approx(16_000, abs=2)
 
 
@@ -161,7 +146,7 @@ def test_a_wav_header_may_declare_any_served_encoding(tag: int, bits: int, encod
 )
 def test_a_wav_header_that_contradicts_the_format_is_refused(header: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="expected .*got"):
-        decode(AudioFormat(), wav(bytes(4000), **header), [4096])  # type: ignore[arg-type]
+        decode(AudioFormat(), riff(bytes(4000), **header), [4096])  # type: ignore[arg-type]
 
 
 def test_a_header_that_never_ends_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import MAX_WINDOW, Window
 from streamer.operations.loading import run_in_daemon, warm_up
-from tests.support.echo_engine import EchoEngine, EchoStream
+from tests.support.engines import EchoEngine, EchoStream
 
 
 async def test_the_loop_goes_on_while_something_is_loaded() -> None:

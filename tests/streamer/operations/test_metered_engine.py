@@ -11,7 +11,7 @@ import pytest
 from engine.api import EngineBusy, Hypothesis, StreamLost, StreamOptions, Window
 from streamer.operations.metered_engine import MeteredEngine
 from streamer.operations.metrics import Metrics
-from tests.support.echo_engine import EchoEngine, EchoStream
+from tests.support.engines import EchoEngine, EchoStream
 
 OPTIONS = StreamOptions(language="en")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.operations.metrics import Metrics
-from tests.support.echo_engine import EchoEngine
+from tests.support.engines import EchoEngine
 
 
 def read(metrics: Metrics) -> dict[str, float]:

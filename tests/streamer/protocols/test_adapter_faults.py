@@ -15,7 +15,8 @@ import pytest
 import websockets
 
 from engine.api import Samples
-from tests.support.running_service import Running, babble, pcm16, quiet, running, wav
+from tests.support.audio import babble, pcm16, quiet, wav
+from tests.support.running_service import Running, running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
 SAID = "w2 w3 w4 w5 w10 w11 w12"

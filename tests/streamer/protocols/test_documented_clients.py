@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import websockets
 
+from tests.support.audio import babble, quiet, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import Running, babble, quiet, running, wav
+from tests.support.running_service import Running, running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
 

@@ -16,16 +16,10 @@ import websockets
 
 from engine.api import Hypothesis, StreamOptions, Window
 from streamer.service import RECORDING_STREAMS
-from tests.support.running_service import (
-    CountingEngine,
-    CountingStream,
-    Running,
-    babble,
-    pcm16,
-    quiet,
-    running,
-)
-from tests.support.running_service import wav as write_wav
+from tests.support.audio import babble, pcm16, quiet
+from tests.support.audio import wav as write_wav
+from tests.support.engines import CountingEngine, CountingStream
+from tests.support.running_service import Running, running
 from tests.support.waiting import until
 
 # sentences with pauses of many lengths, over several windows; each word names its half second

@@ -13,33 +13,16 @@ import pytest
 import soxr
 import websockets
 
-from engine.api import StreamOptions
-from tests.support.running_service import (
-    CountingEngine,
-    CountingStream,
-    Running,
-    babble,
-    pcm16,
-    running,
-    wav,
-)
+from tests.support.audio import babble, pcm16, wav
+from tests.support.engines import CountingEngine
+from tests.support.running_service import Running, running
 
 SOUND = babble(2.0)
 
 
-class German(CountingEngine):
-    """Hears German, unless it is told otherwise."""
-
-    def stream(self, options: StreamOptions) -> Any:
-        found = super().stream(options)
-        heard = StreamOptions(language=options.language or "de")
-        found.enter_result = CountingStream(heard)
-        return found
-
-
 @pytest.fixture
 async def service() -> AsyncIterator[Running]:
-    engine = German()
+    engine = CountingEngine(language="de")
     async with running(lambda: engine) as service:
         engine.options.clear()  # those of the warm-up
         yield service

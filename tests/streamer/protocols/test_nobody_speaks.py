@@ -15,8 +15,10 @@ import websockets
 
 from clients.telephone import encode_mulaw
 from engine.api import Samples, Word
-from tests.support.running_service import Running, babble, pcm16, running, wav
-from tests.support.scripted import Recogniser, ScriptedEngine
+from tests.support.audio import babble, pcm16, wav
+from tests.support.engines import ScriptedEngine
+from tests.support.running_service import Running, running
+from tests.support.timeline import Recogniser
 
 S = 16_000
 TRANSCRIPTION = "conversation.item.input_audio_transcription"

@@ -23,8 +23,9 @@ from engine.api import Engine, Samples
 from streamer.config import ServerConfig
 from streamer.protocols.wyoming.server import serve as serve_wyoming
 from tests.streamer.protocols.whisperlive.test_route import client_path  # noqa: F401  (a fixture)
+from tests.support.audio import pcm16, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import Running, pcm16, running, wav
+from tests.support.running_service import Running, running
 
 deepgram = pytest.importorskip("deepgram")
 openai = pytest.importorskip("openai")

@@ -8,7 +8,7 @@ import pytest
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Samples
 from streamer.recording.chunk import MAX_GAP, OVERLAP, Chunk, Chunker
 from streamer.transcription.settings import SessionSettings
-from tests.support.scripted import timeline
+from tests.support.timeline import timeline
 
 
 def cut(samples: Samples, size: int = 4000) -> list[Chunk]:

@@ -12,7 +12,8 @@ import pytest
 from engine.api import Hypothesis, InvalidRequest, Samples, Window
 from streamer.recording.transcribe import transcribe
 from streamer.transcription.settings import SessionSettings
-from tests.support.scripted import Recogniser, ScriptedEngine, Timeline, timeline
+from tests.support.engines import ScriptedEngine
+from tests.support.timeline import Recogniser, Timeline, timeline
 
 
 async def blocks(samples: Samples, size: int) -> AsyncIterator[Samples]:

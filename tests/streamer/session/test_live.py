@@ -13,14 +13,12 @@ from streamer.audio.pcm import AudioFormat
 from streamer.session.live import LiveSession
 from streamer.transcription.events import Event, Final, SpeechStarted
 from streamer.transcription.settings import SessionSettings
-from tests.support.scripted import Recogniser, ScriptedEngine, Timeline, timeline
+from tests.support.audio import pcm16
+from tests.support.engines import ScriptedEngine
+from tests.support.timeline import Recogniser, Timeline, timeline
 from tests.support.waiting import in_virtual_time, stand_still, until
 
 TALK = timeline([4, 6, 3], [0.8, 0.4, 1.2])
-
-
-def pcm(samples: np.ndarray) -> bytes:
-    return (samples * 32767).astype("<i2").tobytes()
 
 
 def text(events: Sequence[Event], channel: int = 0) -> str:
@@ -36,7 +34,7 @@ async def transcribe(
     engine: ScriptedEngine, talk: Timeline, settings: SessionSettings, chunk: int = 3200
 ) -> list[Event]:
     events: list[Event] = []
-    data = pcm(talk.samples)
+    data = pcm16(talk.samples)
     async with LiveSession(engine, AudioFormat(), settings) as live:
         reader = asyncio.create_task(collect(live, events))
         for i in range(0, len(data), chunk):
@@ -80,7 +78,7 @@ async def test_a_refusal_reaches_events_and_feed() -> None:
     engine = ScriptedEngine(Recogniser(TALK.words))
     engine.failure = InvalidRequest("expected less")
     async with LiveSession(engine, AudioFormat(), SessionSettings()) as live:
-        await live.feed(pcm(TALK.samples))
+        await live.feed(pcm16(TALK.samples))
         with pytest.raises(InvalidRequest):
             async for _ in live.events():
                 pass
@@ -103,7 +101,7 @@ async def test_two_channels_are_told_apart() -> None:
     events: list[Event] = []
     engine = ScriptedEngine(Recogniser(TALK.words))
     async with LiveSession(engine, AudioFormat(channels=2), SessionSettings()) as live:
-        await live.feed(pcm(samples))
+        await live.feed(pcm16(samples))
         await live.end()
         await collect(live, events)
     assert text(events, 0) == TALK.text
@@ -115,7 +113,7 @@ async def test_mono_packets_go_to_the_channel_they_name() -> None:
     events: list[Event] = []
     engine = ScriptedEngine(Recogniser(TALK.words))
     async with LiveSession(engine, AudioFormat(channels=2), SessionSettings()) as live:
-        data = pcm(TALK.samples)
+        data = pcm16(TALK.samples)
         for i in range(0, len(data), 6401):
             await live.feed(b"\0" * len(data[i : i + 6401]), channel=0)
             await live.feed(data[i : i + 6401], channel=1)
@@ -136,13 +134,13 @@ async def test_sound_that_stops_coming_is_finalized() -> None:
     async with LiveSession(engine, AudioFormat(), SessionSettings()) as live:
         reader = asyncio.create_task(collect(live, events))
         for i in range(0, until_sample, 1600):
-            await live.feed(pcm(TALK.samples[i : min(i + 1600, until_sample)]))
+            await live.feed(pcm16(TALK.samples[i : min(i + 1600, until_sample)]))
             await asyncio.sleep(0.1)
         stopped = loop.time() - 0.1
         await until(lambda: any(isinstance(e, Final) for e in events))
         assert 1.0 < loop.time() - stopped < 1.2  # a second after the packet is over
         for i in range(until_sample, len(TALK.samples), 1600):
-            await live.feed(pcm(TALK.samples[i : i + 1600]))
+            await live.feed(pcm16(TALK.samples[i : i + 1600]))
         await live.end()
         await reader
     assert text(events) == TALK.text
@@ -157,7 +155,7 @@ async def test_a_service_that_stood_still_does_not_take_it_for_a_pause() -> None
     async with LiveSession(engine, AudioFormat(), SessionSettings()) as live:
         reader = asyncio.create_task(collect(live, events))
         for number, i in enumerate(range(0, len(talk.samples), 1600)):
-            await live.feed(pcm(talk.samples[i : i + 1600]))
+            await live.feed(pcm16(talk.samples[i : i + 1600]))
             if number % 8 == 7:
                 stand_still(5.0)
                 # a socket, a protocol and a queue lie before the session
@@ -173,7 +171,7 @@ async def test_a_service_that_stood_still_does_not_take_it_for_a_pause() -> None
 async def test_leaving_aborts_what_is_in_flight() -> None:
     engine = ScriptedEngine(Recogniser(TALK.words), cost_s=60)
     async with LiveSession(engine, AudioFormat(), SessionSettings()) as live:
-        await live.feed(pcm(TALK.samples))
+        await live.feed(pcm16(TALK.samples))
         await asyncio.sleep(0.05)
     assert engine.num_open == 0
 
@@ -184,7 +182,7 @@ async def test_feeding_waits_while_transcription_is_far_behind() -> None:
     async with LiveSession(engine, AudioFormat(), SessionSettings()) as live:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2.0):
-                await live.feed(pcm(talk.samples))
+                await live.feed(pcm16(talk.samples))
         assert live.duration < 50 * 16_000
 
 
@@ -192,9 +190,9 @@ async def test_finalize_closes_the_open_segment() -> None:
     events: list[Event] = []
     engine = ScriptedEngine(Recogniser(TALK.words))
     async with LiveSession(engine, AudioFormat(), SessionSettings()) as live:
-        await live.feed(pcm(TALK.samples[: TALK.words[1].end]))
+        await live.feed(pcm16(TALK.samples[: TALK.words[1].end]))
         await live.finalize()
-        await live.feed(pcm(TALK.samples[TALK.words[1].end : TALK.words[3].end]))
+        await live.feed(pcm16(TALK.samples[TALK.words[1].end : TALK.words[3].end]))
         await live.end()
         await collect(live, events)
     finals = [e.text for e in events if isinstance(e, Final)]

@@ -14,7 +14,8 @@ from streamer.operations.metrics import Metrics
 from streamer.session.served import ServedSession
 from streamer.transcription.events import Event, Final
 from streamer.transcription.settings import SessionSettings
-from tests.support.running_service import CountingEngine, babble, pcm16, quiet
+from tests.support.audio import babble, pcm16, quiet
+from tests.support.engines import CountingEngine
 from tests.support.waiting import LIMIT_S, in_virtual_time
 
 

@@ -14,7 +14,7 @@ from engine.api import SAMPLE_RATE, Hypothesis, Window
 from streamer.transcription.events import Event, Final, Partial, SpeechEnded, SpeechStarted
 from streamer.transcription.settings import Delay, Endpointing, SessionSettings
 from streamer.transcription.transcriber import Transcriber
-from tests.support.scripted import Recogniser, Timeline, timeline
+from tests.support.timeline import Recogniser, Timeline, timeline
 
 TALK = timeline([5, 8, 3, 30, 2], [0.35, 0.7, 1.5, 0.9, 1.0])
 # playing takes a while, and the examples are short enough to read as they are

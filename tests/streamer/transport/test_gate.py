@@ -24,7 +24,8 @@ from streamer.access.keys import digest_of
 from streamer.app import create_app
 from streamer.config import ServerConfig
 from streamer.transport.gate import OPEN_PATHS
-from tests.support.running_service import CountingEngine, Running, running
+from tests.support.engines import CountingEngine
+from tests.support.running_service import Running, running
 
 KEY = "a-key-for-the-tests-0001"
 OTHER = "a-key-for-the-tests-0002"

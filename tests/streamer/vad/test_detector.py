@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api import SAMPLE_RATE, Samples
 from streamer.vad.detector import FRAME, SpeechDetector
-from tests.support.scripted import timeline
+from tests.support.timeline import timeline
 
 TALK = timeline([8], [1.0]).samples
 

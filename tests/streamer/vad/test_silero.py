@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamer.vad.silero import CHUNK, Detector, load_weights
-from tests.support.scripted import timeline
+from tests.support.timeline import timeline
 
 
 def test_it_gives_what_the_original_runtime_gives() -> None:

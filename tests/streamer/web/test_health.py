@@ -13,7 +13,7 @@ from streamer.audio.pcm import AudioFormat
 from streamer.config import ServerConfig
 from streamer.service import Service
 from streamer.transcription.settings import SessionSettings
-from tests.support.running_service import CountingEngine
+from tests.support.engines import CountingEngine
 
 
 async def test_probes_tell_loading_ready_full_and_draining_apart() -> None:

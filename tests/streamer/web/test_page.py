@@ -259,7 +259,7 @@ async def test_the_page_works_under_a_path_of_a_proxy(microphone: list[str]) -> 
 @contextlib.asynccontextmanager
 async def _running_under(path: str, config: ServerConfig) -> AsyncIterator[int]:
     """Serve like a proxy that hands everything below a path to the service, without the path."""
-    from tests.support.running_service import CountingEngine
+    from tests.support.engines import CountingEngine
 
     inner = create_app(CountingEngine, config)
 

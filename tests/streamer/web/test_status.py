@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from websockets.asyncio.client import connect
 
 from streamer.config import ServerConfig
-from tests.support.running_service import CountingEngine, running
+from tests.support.engines import CountingEngine
+from tests.support.running_service import running
 from tests.support.waiting import LIMIT_S, until
 
 KEY = "a-key-to-look-at-metrics"

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from streamer.config import ServerConfig
-from tests.support.running_service import Running, babble, pcm16, quiet, running, wav
+from tests.support.audio import babble, pcm16, quiet, wav
+from tests.support.running_service import Running, running
 
 deepgram = pytest.importorskip("deepgram")
 from deepgram.core.api_error import ApiError  # noqa: E402

@@ -12,6 +12,7 @@ from streamer.audio.container import AudioError
 from streamer.audio.pcm import AudioFormat
 from streamer.protocols.deepgram.input import DeepgramInput
 from streamer.protocols.deepgram.options import parse_options
+from tests.support.audio import pcm16
 
 LEFT = (0.5 * np.sin(np.arange(16_000) * 0.2)).astype(np.float32)
 RIGHT = (0.5 * np.sin(np.arange(16_000) * 0.05)).astype(np.float32)
@@ -28,10 +29,6 @@ def decode(source: DeepgramInput, data: bytes, size: int = 1000) -> Samples:
         parts.append(source.flush())
     samples = np.frombuffer(b"".join(parts), "<f4")
     return samples.reshape(-1, source.format.channels)
-
-
-def pcm(*channels: Samples) -> bytes:
-    return (np.stack(channels, axis=1) * 32767).astype("<i2").tobytes()
 
 
 def test_mono_passes_as_it_is() -> None:
@@ -52,7 +49,7 @@ def test_channels_apart_pass_as_they_are() -> None:
 def test_channels_together_are_mixed_and_nobody_is_lost(sign: float) -> None:
     source = made(encoding="linear16", sample_rate="16000", channels="2")
     assert source.format == AudioFormat("pcm_f32le", 16_000, 1)
-    mixed = decode(source, pcm(LEFT, sign * LEFT))[:, 0]
+    mixed = decode(source, pcm16(np.stack([LEFT, sign * LEFT], axis=1)))[:, 0]
     assert len(mixed) == 16_000
     assert np.abs(mixed[2000:]).max() == pytest.approx(0.5, abs=0.1)
 

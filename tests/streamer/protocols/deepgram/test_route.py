@@ -13,7 +13,8 @@ import websockets
 
 from streamer.config import ServerConfig
 from streamer.protocols.deepgram import route
-from tests.support.running_service import Running, babble, pcm16, quiet, running
+from tests.support.audio import babble, pcm16, quiet
+from tests.support.running_service import Running, running
 from tests.support.waiting import until
 
 deepgram = pytest.importorskip("deepgram")

@@ -16,7 +16,8 @@ import pytest
 import soxr
 import websockets
 
-from tests.support.running_service import Running, babble, quiet, running
+from tests.support.audio import babble, quiet
+from tests.support.running_service import Running, running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0)])
 TEXT = "w2 w3 w4 w5"

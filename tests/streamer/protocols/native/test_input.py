@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import io
 import threading
-import wave
 
 import numpy as np
 import pytest
@@ -10,16 +8,7 @@ import pytest
 from streamer.audio.container import AudioError
 from streamer.audio.pcm import AudioFormat
 from streamer.protocols.native.input import CONTAINER, SoundInput
-
-
-def wav(channels: int) -> bytes:
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(channels)
-        writer.setsampwidth(2)
-        writer.setframerate(16_000)
-        writer.writeframes(np.arange(channels * 8000, dtype="<i2").tobytes())
-    return file.getvalue()
+from tests.support.audio import riff
 
 
 async def test_raw_samples_go_through_as_they_are() -> None:
@@ -31,7 +20,7 @@ async def test_raw_samples_go_through_as_they_are() -> None:
 
 @pytest.mark.parametrize("channels", [1, 2])
 async def test_a_container_becomes_interleaved_samples(channels: int) -> None:
-    data = wav(channels)
+    data = riff(np.arange(channels * 8000, dtype="<i2").tobytes(), channels=channels)
     with SoundInput(CONTAINER, 48_000, channels) as sound:
         assert sound.format == AudioFormat("pcm_f32le", 16_000, channels)
         decoded = b"".join(

@@ -14,7 +14,8 @@ from streamer.protocols.native import parking
 from streamer.protocols.native.parking import Parking
 from streamer.protocols.native.session import StreamSession
 from streamer.service import Service
-from tests.support.running_service import CountingEngine, babble, pcm16
+from tests.support.audio import babble, pcm16
+from tests.support.engines import CountingEngine
 from tests.support.waiting import LIMIT_S, until
 
 

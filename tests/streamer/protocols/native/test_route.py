@@ -17,14 +17,9 @@ from engine.api import EngineBusy, InvalidRequest
 from streamer.config import ServerConfig
 from streamer.transport import server
 from tests.support import running_service
-from tests.support.running_service import (
-    CountingEngine,
-    Running,
-    babble,
-    pcm16,
-    quiet,
-    running,
-)
+from tests.support.audio import babble, pcm16, quiet
+from tests.support.engines import CountingEngine
+from tests.support.running_service import Running, running
 from tests.support.waiting import LIMIT_S, until
 
 Message = dict[str, Any]

@@ -14,7 +14,8 @@ from streamer.config import ServerConfig
 from streamer.protocol import End, Finalize, ProtocolError, Start, Update
 from streamer.protocols.native.session import MAX_ERRORS, StreamSession
 from streamer.service import Service
-from tests.support.running_service import CountingEngine, babble, pcm16
+from tests.support.audio import babble, pcm16
+from tests.support.engines import CountingEngine
 from tests.support.waiting import until
 
 SENTENCE = pcm16(babble(2.0))

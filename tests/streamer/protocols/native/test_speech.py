@@ -18,7 +18,8 @@ import websockets
 from clients.telephone import encode_mulaw
 from engine.api import Engine, Samples
 from tests.conftest import run_engine
-from tests.support.running_service import Running, pcm16, running
+from tests.support.audio import pcm16
+from tests.support.running_service import Running, running
 from tests.support.waiting import until
 
 # a machine that is slow, or shared, decodes some of it for a minute

@@ -16,15 +16,9 @@ import websockets
 
 from engine.api import Task
 from streamer.config import ServerConfig
-from tests.support.running_service import (
-    CountingEngine,
-    Running,
-    babble,
-    pcm16,
-    quiet,
-    running,
-    wav,
-)
+from tests.support.audio import babble, pcm16, quiet, wav
+from tests.support.engines import CountingEngine
+from tests.support.running_service import Running, running
 from tests.support.waiting import until
 
 openai = pytest.importorskip("openai")

@@ -16,7 +16,8 @@ import soxr
 import websockets
 
 from engine.api import Engine
-from tests.support.running_service import Running, pcm16, running
+from tests.support.audio import pcm16
+from tests.support.running_service import Running, running
 
 openai = pytest.importorskip("openai")
 

@@ -15,7 +15,9 @@ import websockets
 
 from clients.telephone import encode_mulaw
 from streamer.config import ServerConfig
-from tests.support.running_service import CELL, Running, babble, quiet, running, silent_wav
+from tests.support.audio import babble, quiet, silent_wav
+from tests.support.engines import CELL
+from tests.support.running_service import Running, running
 from tests.support.waiting import until
 
 

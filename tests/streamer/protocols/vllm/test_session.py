@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import websockets
 
+from tests.support.audio import babble, pcm16, quiet, silent_wav, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import Running, babble, pcm16, quiet, running, silent_wav, wav
+from tests.support.running_service import Running, running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2), quiet(2.0)])
 TEXT = "w2 w3 w4 w5 w10 w11 w12"

@@ -13,8 +13,9 @@ import pytest
 
 from streamer.config import ServerConfig
 from streamer.protocols.wyoming.server import serve
+from tests.support.audio import babble, pcm16, quiet, silent_wav, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import CountingEngine, babble, pcm16, quiet, silent_wav, wav
+from tests.support.engines import CountingEngine
 
 # the package uses the standard library's audioop, which says that it will go
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

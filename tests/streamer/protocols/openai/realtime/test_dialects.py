@@ -13,7 +13,8 @@ import pytest
 import soxr
 import websockets
 
-from tests.support.running_service import Running, babble, pcm16, quiet, running
+from tests.support.audio import babble, pcm16, quiet
+from tests.support.running_service import Running, running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0)])
 SOUND = pcm16(soxr.resample(TALK, 16_000, 24_000))

@@ -18,8 +18,9 @@ import websockets
 
 from clients.telephone import encode_mulaw
 from streamer.config import ServerConfig
+from tests.support.audio import babble, pcm16, quiet, silent_wav, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import Running, babble, pcm16, quiet, running, silent_wav, wav
+from tests.support.running_service import Running, running
 
 openai = pytest.importorskip("openai")
 

@@ -1,15 +1,13 @@
-"""A recogniser that knows what is said when, and the sound that goes with it.
+"""Numbered words with the audio of them, and a recogniser that knows what is said when.
 
-Stands in for a model where the behaviour of the session is tested: it returns the words inside a
-window, misreads what the window's edge cuts, and can be told to waver.
+The recogniser stands in for a model where the behaviour of a session is tested: it returns the
+words inside a window, misreads what the window's edge cuts, and can be told to waver.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,11 +15,8 @@ import numpy as np
 from engine.api import (
     SAMPLE_RATE,
     Hypothesis,
-    ModelInfo,
     Samples,
     Segment,
-    StreamLost,
-    StreamOptions,
     Window,
     Word,
 )
@@ -29,7 +24,7 @@ from engine.api import (
 
 @dataclass(frozen=True)
 class Timeline:
-    """Words and the sound of them."""
+    """Words and the audio of them."""
 
     words: tuple[Word, ...]
     samples: Samples
@@ -126,46 +121,3 @@ class Recogniser:
         return Hypothesis(
             window.start, window.end, segments, "en", 0.99, -0.2, 0.01 if heard else 0.9, 1.2
         )
-
-
-class ScriptedEngine:
-    """An engine over a Recogniser; decodes take `cost_s`, and some streams may be lost."""
-
-    def __init__(self, recogniser: Recogniser, cost_s: float = 0.0, lose_every: int = 0) -> None:
-        self.recogniser = recogniser
-        self.cost_s = cost_s
-        self.lose_every = lose_every
-        self.num_open = 0
-        self.num_decodes = 0
-        self.options: list[StreamOptions] = []
-        self.failure: Exception | None = None
-
-    @property
-    def info(self) -> ModelInfo:
-        return ModelInfo("scripted", ("en", "de"), "cpu", "float32")
-
-    @asynccontextmanager
-    async def stream(self, options: StreamOptions) -> AsyncIterator[ScriptedStream]:
-        self.num_open += 1
-        self.options.append(options)
-        try:
-            yield ScriptedStream(self)
-        finally:
-            self.num_open -= 1
-
-
-class ScriptedStream:
-    def __init__(self, engine: ScriptedEngine) -> None:
-        self._engine = engine
-        self._is_lost = False
-
-    async def decode(self, window: Window) -> Hypothesis:
-        engine = self._engine
-        await asyncio.sleep(engine.cost_s)
-        if engine.failure is not None:
-            raise engine.failure
-        engine.num_decodes += 1
-        if self._is_lost or (engine.lose_every and engine.num_decodes % engine.lose_every == 0):
-            self._is_lost = True
-            raise StreamLost("scripted loss")
-        return engine.recogniser.decode(window)
