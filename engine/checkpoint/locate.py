@@ -268,25 +268,24 @@ def download(repository: str, name: str) -> ModelFiles:
         ModelError: the hub cannot be reached, does not have it, or wants a login.
     """
     # imported here: half a second that a packaged model or a folder need not wait for
-    import httpx
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub import errors, snapshot_download, utils
 
     logger.info("fetching %s", repository)
     try:
         folder = snapshot_download(repository, allow_patterns=list(HUB_FILES))
-    except GatedRepoError:
+    except errors.GatedRepoError:
         raise ModelError(
             f"model '{name}': {repository} wants a login, see `hf auth login`"
         ) from None
-    except RepositoryNotFoundError:
+    except errors.RepositoryNotFoundError:
         raise ModelError(f"model '{name}': the hub has no {repository}") from None
-    except (LocalEntryNotFoundError, HfHubHTTPError, httpx.HTTPError, OSError) as error:
+    except (
+        errors.LocalEntryNotFoundError,
+        errors.HfHubHTTPError,
+        # a connection that breaks, in the words of the HTTP library that this hub client uses
+        utils.httpx.HTTPError,
+        OSError,
+    ) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"model '{name}' is not on this machine and {repository} cannot be downloaded: {reason}"

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
+import json
+import os
+import socket
+import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +27,8 @@ from engine.checkpoint.locate import (
     sha256,
 )
 from tests.support.small_model import make_weights, write_ctranslate2, write_hugging_face
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -151,6 +159,61 @@ def test_offline_mode_of_the_hub_is_a_clear_error(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelError, match="'owner/model' is not on this machine"):
         resolve_model("owner/model")
+
+
+class BreakingHub(http.server.BaseHTTPRequestHandler):
+    """Lists the files of a repository and then breaks the connection, or does so at once."""
+
+    breaks_at_once = False
+
+    def do_GET(self) -> None:
+        self.close_connection = True
+        if self.breaks_at_once or "/resolve/" in self.path:
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        if "/tree/" in self.path:
+            answer: Any = [{"type": "file", "path": "config.json", "size": 9, "oid": "b" * 40}]
+        else:
+            answer = {"id": "o/m", "sha": "a" * 40, "siblings": [{"rfilename": "config.json"}]}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("breaks_at_once", [True, False])
+def test_a_connection_that_breaks_is_one_line(tmp_path: Path, breaks_at_once: bool) -> None:
+    """The real client: what its HTTP library raises is no OSError, and no error of the hub's."""
+    hub = type("Hub", (BreakingHub,), {"breaks_at_once": breaks_at_once})
+    code = """
+from engine.checkpoint.locate import ModelError, resolve_model
+try:
+    resolve_model("o/m")
+except ModelError as error:
+    print(error)
+"""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        variables = {
+            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+            "HF_HOME": str(tmp_path),
+            "NO_PROXY": "127.0.0.1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+        )
+        server.shutdown()
+    (line,) = done.stdout.splitlines() or [done.stderr]
+    assert line.startswith("model 'o/m' is not on this machine and o/m cannot be downloaded: ")
 
 
 def test_a_download_asks_for_the_files_that_are_needed(
