@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import av
 import numpy as np
@@ -60,17 +61,26 @@ def _open(source: Source, raw: RawFormat | None, head: bytes) -> av.container.In
     else:
         options = {"sample_rate": str(raw.sample_rate), "ch_layout": f"{raw.channels}C"}
     try:
-        return av.open(
+        container: av.container.InputContainer = av.open(
             source,
             "r",
             format=None if raw is None else raw.encoding,
             options=options,
-            metadata_errors="replace",
             # what can be read in any order may be read ahead; the rest may be live
             buffer_size=1 << 16 if hasattr(source, "seek") else 1 << 12,
+            **_tolerate_tags(av.__version__),
         )
     except (av.FFmpegError, ValueError) as error:
         raise AudioError(explain_failure(head)) from error
+    return container
+
+
+def _tolerate_tags(version: str) -> dict[str, Any]:
+    """Ask PyAV not to refuse audio for a tag in another encoding than UTF-8.
+
+    From version 19 on it never does, and has no argument for it (its changelog).
+    """
+    return {"metadata_errors": "replace"} if int(version.partition(".")[0]) < 19 else {}
 
 
 def _decode(
