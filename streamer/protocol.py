@@ -11,10 +11,8 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
 
 import engine.api
-from engine.api import SAMPLE_RATE
 from streamer import schema
 from streamer.messages import (
     CLIENT_TYPES,
@@ -38,10 +36,12 @@ from streamer.messages import (
     Word,
 )
 from streamer.transcription import events
+from streamer.wire import ClientFault, parse_object, seconds
 
 __all__ = [
     "CLIENT_TYPES",
     "SERVER_TYPES",
+    "ClientFault",
     "ClientMessage",
     "Done",
     "Encoding",
@@ -51,7 +51,6 @@ __all__ = [
     "Finalize",
     "Parsed",
     "Partial",
-    "ProtocolError",
     "Ready",
     "Reconnect",
     "Resume",
@@ -64,37 +63,6 @@ __all__ = [
 ]
 
 PATH = "/v1/stream"
-
-# what each fault does to the socket (RFC 6455, section 7.4)
-CLOSE_NORMAL = 1000
-CLOSE_PROTOCOL_ERROR = 1008
-CLOSE_TOO_BIG = 1009
-CLOSE_INTERNAL = 1011
-CLOSE_RESTART = 1012
-CLOSE_BUSY = 1013
-
-MAX_TEXT_BYTES = 64 * 1024  # of one control message; a prompt and hotwords fit many times
-
-
-class ProtocolError(Exception):
-    """The client's fault: what was expected and what was found.
-
-    Attributes:
-        code: a stable name for programs, such as "invalid_json".
-        message: names the field, what was expected and what was found.
-        field: the message's field that is wrong, or None where it is not about one.
-        is_fatal: the session cannot go on; the socket closes with 1008.
-    """
-
-    def __init__(
-        self, code: str, message: str, *, field: str | None = None, is_fatal: bool = False
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.field = field
-        self.is_fatal = is_fatal
-
 
 _NAMES: Mapping[type[object], str] = {
     cls: name for types in (CLIENT_TYPES, SERVER_TYPES) for name, cls in types.items()
@@ -116,13 +84,13 @@ def parse_client(text: str) -> Parsed:
     """Read a client's text frame.
 
     Raises:
-        ProtocolError: not a JSON object, no known type, or a field of the wrong type.
+        ClientFault: not a JSON object, no known type, or a field of the wrong type.
     """
     values = parse_object(text)
     name = values.pop("type", None)
     if not isinstance(name, str) or name not in CLIENT_TYPES:
         expected = ", ".join(f'"{known}"' for known in CLIENT_TYPES)
-        raise ProtocolError(
+        raise ClientFault(
             "unknown_type",
             f"type: expected one of {expected}, got {schema.quote(name)}",
             field="type",
@@ -130,7 +98,7 @@ def parse_client(text: str) -> Parsed:
     try:
         message, ignored = schema.build(CLIENT_TYPES[name], values)
     except schema.FieldError as error:
-        raise ProtocolError("invalid_field", str(error), field=error.field) from None
+        raise ClientFault("invalid_field", str(error), field=error.field) from None
     return Parsed(message, tuple(ignored))
 
 
@@ -138,12 +106,12 @@ def parse_query(parameters: Mapping[str, list[str]]) -> Parsed:
     """Read a `start` from the URL's query parameters, each name with all its values.
 
     Raises:
-        ProtocolError: a value does not read as the field's type.
+        ClientFault: a value does not read as the field's type.
     """
     try:
         message, ignored = schema.build_from_strings(Start, parameters)
     except schema.FieldError as error:
-        raise ProtocolError("invalid_field", str(error), field=error.field, is_fatal=True) from None
+        raise ClientFault("invalid_field", str(error), field=error.field, is_fatal=True) from None
     return Parsed(message, tuple(ignored))
 
 
@@ -156,7 +124,7 @@ def parse_server(text: str) -> ServerMessage | None:
     """Read a server's text frame; None for a type that a later version may have added.
 
     Raises:
-        ProtocolError: it is no message of this protocol.
+        ClientFault: it is not a message of this protocol.
     """
     values = parse_object(text)
     cls = SERVER_TYPES.get(str(values.pop("type", None)))
@@ -165,28 +133,7 @@ def parse_server(text: str) -> ServerMessage | None:
     try:
         return schema.build(cls, values)[0]
     except schema.FieldError as error:
-        raise ProtocolError("invalid_field", str(error), field=error.field) from None
-
-
-def parse_object(text: str) -> dict[str, Any]:
-    """Read one JSON object, strictly: no NaN, no name twice.
-
-    Raises:
-        ProtocolError: "invalid_json".
-    """
-    if len(text) > MAX_TEXT_BYTES:
-        raise ProtocolError(
-            "too_long", f"expected at most {MAX_TEXT_BYTES} characters, got {len(text)}"
-        )
-    try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise ProtocolError("invalid_json", f"expected a JSON object, got {error}") from None
-    except RecursionError:
-        raise ProtocolError("invalid_json", "expected a JSON object, got deep nesting") from None
-    if not isinstance(value, dict):
-        raise ProtocolError("invalid_json", f"expected a JSON object, got {schema.quote(value)}")
-    return value
+        raise ClientFault("invalid_field", str(error), field=error.field) from None
 
 
 def encode(message: ClientMessage | ServerMessage) -> str:
@@ -212,25 +159,7 @@ def encode_start(start: Start) -> str:
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {schema.quote(twice)} twice")
-    return record
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name}, which is not JSON")
-
-
 # --- samples to seconds -----------------------------------------------------------------------
-
-
-def seconds(samples: int) -> float:
-    """Convert a position or a duration to seconds, rounded to a millisecond."""
-    return round(samples / SAMPLE_RATE, 3)
 
 
 def from_event(event: events.Event, *, with_words: bool) -> ServerMessage:

@@ -22,6 +22,7 @@ PURE = [
     "streamer/protocol.py",
     "streamer/protocols/native/journal.py",
     "streamer/schema.py",
+    "streamer/wire.py",
     "engine/decoding",
     "clients/keeper.py",
     "clients/subtitles.py",

@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streamer import protocol
+from streamer import wire
 from streamer.access import origin
 from streamer.access.credentials import (
     COOKIE,
@@ -148,7 +148,7 @@ class Gate:
                 self._service.metrics.closed(message.get("code", 1005), by_client=True)
             if message["type"] == "websocket.receive" and not self._service.access.is_valid(key):
                 logger.info("a socket of key %r is closed: the key is gone", key.name)
-                code = protocol.CLOSE_PROTOCOL_ERROR
+                code = wire.CLOSE_PROTOCOL_ERROR
                 await send({"type": "websocket.close", "code": code, "reason": "key revoked"})
                 return {"type": "websocket.disconnect", "code": code}
             return message
@@ -165,12 +165,12 @@ class Gate:
                 message = {**message, "subprotocol": scheme}
             elif (
                 message["type"] == "websocket.close"
-                and message.get("code", protocol.CLOSE_NORMAL) == protocol.CLOSE_NORMAL
+                and message.get("code", wire.CLOSE_NORMAL) == wire.CLOSE_NORMAL
                 and self._service.draining.is_set()
             ):
-                message = {**message, "code": protocol.CLOSE_RESTART, "reason": "restarting"}
+                message = {**message, "code": wire.CLOSE_RESTART, "reason": "restarting"}
             if message["type"] == "websocket.close":
-                code = message.get("code", protocol.CLOSE_NORMAL)
+                code = message.get("code", wire.CLOSE_NORMAL)
                 self._service.metrics.closed(code, by_client=False)
             elif message["type"] == "websocket.http.response.start":
                 self._service.metrics.refused(str(message["status"]))
@@ -291,7 +291,7 @@ async def _respond(
     """Answer a request or a handshake."""
     prefix = "websocket.http" if scope["type"] == "websocket" else "http"
     if prefix != "http" and "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": protocol.CLOSE_PROTOCOL_ERROR})
+        await send({"type": "websocket.close", "code": wire.CLOSE_PROTOCOL_ERROR})
         return
     await send({"type": f"{prefix}.response.start", "status": int(status), "headers": headers})
     await send({"type": f"{prefix}.response.body", "body": body})

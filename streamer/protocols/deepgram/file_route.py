@@ -20,7 +20,6 @@ from starlette.routing import BaseRoute, Route
 from engine.api import EngineBusy, InvalidRequest
 from streamer.audio.container import AudioError, RawFormat
 from streamer.audio.file_source import Recording
-from streamer.protocol import ProtocolError
 from streamer.protocols.deepgram.http import (
     PATH,
     check_language,
@@ -35,6 +34,7 @@ from streamer.recording.collector import Collector
 from streamer.service import Service
 from streamer.transport.connection import race, read_query
 from streamer.transport.upload import UploadError, read_body, watch
+from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ async def _serve(service: Service, request: Request) -> Response:
     try:
         with tempfile.SpooledTemporaryFile(MAX_MEMORY_BYTES) as file:
             return await _Job(service, request, request_id).run(file)
-    except (ProtocolError, InvalidRequest) as error:
-        code = error.code if isinstance(error, ProtocolError) else "invalid_request"
+    except (ClientFault, InvalidRequest) as error:
+        code = error.code if isinstance(error, ClientFault) else "invalid_request"
         return fail(HTTPStatus.BAD_REQUEST, code, str(error))
     except AudioError as error:
         return fail(HTTPStatus.BAD_REQUEST, "bad_request", f"failed to process audio: {error}")
@@ -89,7 +89,7 @@ class _Job:
         """Transcribe the request's file.
 
         Raises:
-            ProtocolError, InvalidRequest, AudioError: the client's fault.
+            ClientFault, InvalidRequest, AudioError: the client's fault.
             UploadError: the file is too large, or does not go on.
             ClientDisconnect: the client left; all work has stopped.
         """
@@ -116,9 +116,9 @@ class _Job:
             self._sha256.update(piece)
             await asyncio.to_thread(file.write, piece)
         if not start:
-            raise ProtocolError("no_audio", "expected audio, got an empty body")
+            raise ClientFault("no_audio", "expected audio, got an empty body")
         if _is_link(self._request.headers.get("content-type", ""), start):
-            raise ProtocolError(
+            raise ClientFault(
                 "unsupported", "url: files are not fetched here; send the file as the body"
             )
 
@@ -143,11 +143,11 @@ def _raw_format(options: ListenOptions) -> RawFormat | None:
     """Give what the file is, where it has no container.
 
     Raises:
-        ProtocolError: packets without lengths cannot be told apart in a file.
+        ClientFault: packets without lengths cannot be told apart in a file.
     """
     if options.audio_format is None:
         if not options.is_container:
-            raise ProtocolError("unsupported", "encoding: expected ogg-opus for a file, got opus")
+            raise ClientFault("unsupported", "encoding: expected ogg-opus for a file, got opus")
         return None
     raw = options.audio_format
     return RawFormat(RAW_ENCODINGS[raw.encoding], raw.sample_rate, raw.channels)

@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse
 
 from engine.api import ModelInfo
 from streamer.access.refusal import Refusal
-from streamer.protocol import ProtocolError
 from streamer.protocols.deepgram.options import ListenOptions
+from streamer.wire import ClientFault
 
 PATH = "/v1/listen"
 
@@ -20,11 +20,11 @@ def check_language(options: ListenOptions, info: ModelInfo) -> None:
     """Refuse a language that the model does not know, before any audio is sent.
 
     Raises:
-        ProtocolError: names the language.
+        ClientFault: names the language.
     """
     language = options.settings.language
     if language is not None and language not in info.languages:
-        raise ProtocolError(
+        raise ClientFault(
             "unsupported_language",
             f"language: expected one that {info.name} knows, got {language!r}",
             field="language",

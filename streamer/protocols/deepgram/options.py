@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamer.audio.pcm import AudioFormat
-from streamer.protocol import ProtocolError
 from streamer.transcription.settings import SessionSettings
+from streamer.wire import ClientFault
 
 ENCODINGS: Mapping[str, str] = {
     "linear16": "pcm_s16le",
@@ -69,7 +69,7 @@ def parse_options(query: Mapping[str, list[str]]) -> ListenOptions:
     """Read the query parameters, each name with all its values.
 
     Raises:
-        ProtocolError: fatal; a value that does not read, or a parameter that is refused.
+        ClientFault: fatal; a value that does not read, or a parameter that is refused.
     """
     for name, reason in REFUSED.items():
         if any(value not in ("", "false") for value in query.get(name, [])):
@@ -117,7 +117,7 @@ def parse_language(tag: str) -> str | None:
     """Turn a BCP-47 tag into Whisper's code: "en-US" is "en"; "" and "multi" detect.
 
     Raises:
-        ProtocolError: fatal; it is no language tag.
+        ClientFault: fatal; it is no language tag.
     """
     if tag in ("", "multi", "auto"):
         return None
@@ -132,7 +132,7 @@ def parse_hotwords(terms: list[str]) -> tuple[str, ...]:
     """Check words to listen for.
 
     Raises:
-        ProtocolError: fatal; there are too many.
+        ClientFault: fatal; there are too many.
     """
     words = tuple(dict.fromkeys(term.strip() for term in terms if term.strip()))
     if len(words) > MAX_HOTWORDS:
@@ -209,8 +209,8 @@ def _integer(query: Mapping[str, list[str]], name: str, low: int, high: int) -> 
     return int(text)
 
 
-def _refusal(code: str, message: str, field: str | None = None) -> ProtocolError:
-    return ProtocolError(code, message, field=field, is_fatal=True)
+def _refusal(code: str, message: str, field: str | None = None) -> ClientFault:
+    return ClientFault(code, message, field=field, is_fatal=True)
 
 
 _READ = frozenset(

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.api import Word
-from streamer.protocol import seconds
 from streamer.protocols.deepgram.messages import (
     Alternative,
     ResultMetadata,
@@ -18,6 +17,7 @@ from streamer.protocols.deepgram.messages import (
 from streamer.protocols.deepgram.options import ListenOptions
 from streamer.protocols.deepgram.text import confidence_of, write_alternative
 from streamer.recording.collector import Collector
+from streamer.wire import seconds
 
 
 @dataclass(frozen=True, slots=True)

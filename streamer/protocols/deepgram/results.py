@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.api import SAMPLE_RATE, Word
-from streamer.protocol import seconds
 from streamer.protocols.deepgram.messages import (
     Alternative,
     Message,
@@ -23,6 +22,7 @@ from streamer.protocols.deepgram.messages import (
 from streamer.protocols.deepgram.options import ListenOptions
 from streamer.protocols.deepgram.text import confidence_of, spread, write_alternative
 from streamer.transcription import events
+from streamer.wire import seconds
 
 
 @dataclass(slots=True)

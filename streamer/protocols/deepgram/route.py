@@ -14,9 +14,8 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from engine.api import EngineBusy, InvalidRequest, ModelInfo
-from streamer import protocol
+from streamer import wire
 from streamer.audio.container import AudioError
-from streamer.protocol import ProtocolError
 from streamer.protocols.deepgram import messages
 from streamer.protocols.deepgram.http import (
     PATH,
@@ -40,6 +39,7 @@ from streamer.transport.connection import (
     race,
     read_query,
 )
+from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ async def _serve(service: Service, websocket: WebSocket) -> None:
         options = parse_options(read_query(websocket))
         check_language(options, info)
         audio = DeepgramInput(options)
-    except ProtocolError as error:
+    except ClientFault as error:
         await websocket.send_denial_response(
             error_response(request_id, HTTPStatus.BAD_REQUEST, error.code, error.message)
         )
@@ -98,7 +98,7 @@ class ListenSession:
         self._is_ended = False  # no more audio is taken
         self._num_errors = 0
         # why the socket closes once everything is delivered
-        self._close_code, self._close_reason = protocol.CLOSE_NORMAL, ""
+        self._close_code, self._close_reason = wire.CLOSE_NORMAL, ""
 
     async def run(self, info: ModelInfo) -> None:
         """Serve the client; never raise for what it does."""
@@ -110,20 +110,20 @@ class ListenSession:
             logger.debug("listen %s: the client is gone", self._id)
         except SlowReader:
             logger.info("listen %s: dropped, its client does not read", self._id)
-            await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "slow reader")
+            await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
         except MessageTooBig as error:
-            await self._fail(protocol.CLOSE_TOO_BIG, "too_big", str(error))
-        except ProtocolError as error:
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, error.code, error.message)
+            await self._fail(wire.CLOSE_TOO_BIG, "too_big", str(error))
+        except ClientFault as error:
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, error.code, error.message)
         except (AudioError, ValueError) as error:
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, NOT_AUDIO, str(error))
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, NOT_AUDIO, str(error))
         except InvalidRequest as error:
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, "invalid_request", str(error))
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, "invalid_request", str(error))
         except EngineBusy as error:
-            await self._fail(protocol.CLOSE_BUSY, "busy", str(error))
+            await self._fail(wire.CLOSE_BUSY, "busy", str(error))
         except Exception:
             logger.exception("listen %s failed", self._id)
-            await self._fail(protocol.CLOSE_INTERNAL, "internal", "internal error")
+            await self._fail(wire.CLOSE_INTERNAL, "internal", "internal error")
 
     async def _transcribe(self, info: ModelInfo) -> None:
         audio_format = self._audio.format
@@ -134,7 +134,7 @@ class ListenSession:
             try:
                 await race(self._write(live, results), self._read(live, results))
             finally:
-                duration = protocol.seconds(live.duration)
+                duration = wire.seconds(live.duration)
                 logger.info("listen %s closed: %.1f s", self._id, duration)
 
     async def _read(self, live: LiveSession, results: ResultsWriter) -> None:
@@ -144,7 +144,7 @@ class ListenSession:
                 async with asyncio.timeout(None if self._is_ended else SILENCE_LIMIT_S):
                     message = await self._connection.receive()
             except TimeoutError:
-                self._close_code, self._close_reason = protocol.CLOSE_INTERNAL, NO_AUDIO
+                self._close_code, self._close_reason = wire.CLOSE_INTERNAL, NO_AUDIO
                 await self._end(live)
                 continue
             if isinstance(message, str):
@@ -168,7 +168,7 @@ class ListenSession:
 
     async def _control(self, text: str, live: LiveSession, results: ResultsWriter) -> None:
         try:
-            values = protocol.parse_object(text)
+            values = wire.parse_object(text)
             match values.get("type"):
                 case "KeepAlive":
                     pass
@@ -182,12 +182,12 @@ class ListenSession:
                 case "Configure":
                     await self._configure(values.get("keyterms"), live)
                 case other:
-                    raise ProtocolError(
+                    raise ClientFault(
                         "unknown_type",
                         "type: expected KeepAlive, Finalize, CloseStream or Configure, "
                         f"got {other!r:.40}",
                     )
-        except ProtocolError as error:
+        except ClientFault as error:
             self._num_errors += 1
             if self._num_errors > MAX_ERRORS:
                 raise
@@ -202,7 +202,7 @@ class ListenSession:
     async def _configure(self, keyterms: object, live: LiveSession) -> None:
         if keyterms is not None:
             if not isinstance(keyterms, list) or not all(isinstance(k, str) for k in keyterms):
-                raise ProtocolError("invalid_field", "keyterms: expected a list of strings")
+                raise ClientFault("invalid_field", "keyterms: expected a list of strings")
             self._settings = dataclasses.replace(self._settings, hotwords=parse_hotwords(keyterms))
             live.update(self._settings)
         await self._send(messages.ConfigureSuccess(self._id, keyterms))
@@ -225,7 +225,7 @@ class ListenSession:
                 request_id=self._id,
                 sha256=self._sha256.hexdigest(),
                 created=timestamp(),
-                duration=protocol.seconds(live.duration),
+                duration=wire.seconds(live.duration),
                 channels=self._audio.format.channels,
                 warnings=messages.warn(self._options.ignored),
             )
@@ -250,7 +250,7 @@ def _channel(value: object, num_channels: int) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < num_channels:
-        raise ProtocolError(
+        raise ClientFault(
             "invalid_field", f"channel: expected 0 to {num_channels - 1}, got {value!r:.40}"
         )
     return value

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from engine.api import Word
-from streamer.protocol import seconds
 from streamer.protocols.deepgram.messages import Alternative, ResultWord
+from streamer.wire import seconds
 
 # written without spaces, so that a piece without a leading space is a word of its own
 UNSPACED_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "my", "km", "yue", "bo"})

@@ -14,10 +14,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from streamer import protocol
+from streamer import protocol, wire
 from streamer.access.keys import current_key
 from streamer.access.refusal import RETRY_AFTER_S
-from streamer.protocol import ProtocolError
 from streamer.protocols.native.parking import Parking
 from streamer.protocols.native.session import EMPTY, StreamSession
 from streamer.service import Service
@@ -31,11 +30,12 @@ from streamer.transport.connection import (
     read_query,
     refuse,
 )
+from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
 MAX_UNSENT_BYTES = 2**20  # of messages that wait for a client; more and it is dropped
-UNKNOWN_SESSION = ProtocolError(
+UNKNOWN_SESSION = ClientFault(
     "unknown_session", "no such session, or it is too long ago", field="session"
 )
 
@@ -113,10 +113,10 @@ class Client:
             logger.debug("session %s: its client is gone", self._session.id[:6])
         except SlowReader:
             logger.info("session %s: its client does not read", self._session.id[:6])
-            await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "slow reader")
+            await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
         except Exception:
             logger.exception("session %s failed", self._session.id[:6])
-            await self._connection.close(protocol.CLOSE_INTERNAL, "internal")
+            await self._connection.close(wire.CLOSE_INTERNAL, "internal")
         finally:
             await self._leave()
 
@@ -128,7 +128,7 @@ class Client:
             await self._changed.wait()
             self._changed.clear()
             if self._is_replaced:
-                await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "resumed elsewhere")
+                await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "resumed elsewhere")
                 return
             session = self._session
             if session.journal.num_unsent_bytes > MAX_UNSENT_BYTES:
@@ -148,7 +148,7 @@ class Client:
         if self._session.start is not None and not self._session.is_over:
             self._session.say(protocol.Reconnect(retry_after_s=RETRY_AFTER_S))
         elif not self._session.is_over:
-            self._session.conclude(protocol.CLOSE_RESTART, "restarting")
+            self._session.conclude(wire.CLOSE_RESTART, "restarting")
         await asyncio.Event().wait()
 
     # --- from the client -------------------------------------------------------------------------
@@ -160,11 +160,11 @@ class Client:
             # ended before it began, or refused: what still comes belongs to nothing
             if self._session.start is not None:
                 await self._listen()
-        except ProtocolError as error:
-            close_code = protocol.CLOSE_PROTOCOL_ERROR
+        except ClientFault as error:
+            close_code = wire.CLOSE_PROTOCOL_ERROR
             self._session.fail(close_code, error.code, error.message, field=error.field)
         except MessageTooBig as error:
-            self._session.fail(protocol.CLOSE_TOO_BIG, "too_big", str(error))
+            self._session.fail(wire.CLOSE_TOO_BIG, "too_big", str(error))
         # the socket closes when all is sent; until then nothing more is read
         await asyncio.Event().wait()
 
@@ -182,7 +182,7 @@ class Client:
                 while self._session.start is None and not self._session.is_over:
                     await self._take_opening(await self._connection.receive(), query)
         except TimeoutError:
-            raise ProtocolError(
+            raise ClientFault(
                 "start_timeout", f"expected start or audio within {timeout_s:g} s, got nothing"
             ) from None
 
@@ -193,7 +193,7 @@ class Client:
                 return
             if self._has_failed_start:
                 # with the defaults it would be another session than the client asked for
-                raise ProtocolError("not_started", "expected a valid start before audio")
+                raise ClientFault("not_started", "expected a valid start before audio")
             await self._begin(query)
             await self._session.take(message)
             return
@@ -206,9 +206,9 @@ class Client:
                 await self._resume(resume)
             case protocol.End():
                 self._session.say(protocol.Done(duration=0.0, segments=0))
-                self._session.conclude(protocol.CLOSE_NORMAL)
+                self._session.conclude(wire.CLOSE_NORMAL)
             case protocol.Update() | protocol.Finalize():
-                self._session.report(ProtocolError("not_started", "expected start or audio first"))
+                self._session.report(ClientFault("not_started", "expected start or audio first"))
 
     async def _listen(self) -> None:
         """Pass messages on for as long as the session lasts."""
@@ -231,7 +231,7 @@ class Client:
             match parsed.message:
                 case protocol.Start() | protocol.Resume():
                     self._session.report(
-                        ProtocolError("already_started", "expected start or resume only once")
+                        ClientFault("already_started", "expected start or resume only once")
                     )
                 case other:
                     await self._session.take(other)
@@ -249,7 +249,7 @@ class Client:
     def _parse(self, text: str) -> protocol.Parsed | None:
         try:
             return protocol.parse_client(text)
-        except ProtocolError as error:
+        except ClientFault as error:
             self._has_failed_start |= error.code in ("invalid_field", "too_long")
             self._session.report(error)
             return None
@@ -288,7 +288,7 @@ class Client:
         self._carry(session)
         if not has_all:
             session.report(
-                ProtocolError("messages_lost", f"expected a seq that is kept, got {resume.seq}")
+                ClientFault("messages_lost", f"expected a seq that is kept, got {resume.seq}")
             )
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.audio.pcm import AudioFormat
-from streamer.protocol import ProtocolError, Start
+from streamer.protocol import Start
 from streamer.protocols.native.input import CONTAINER
+from streamer.wire import ClientFault
 
 
 class SampleCheck:
@@ -24,7 +25,7 @@ class SampleCheck:
             self._frame_bytes = AudioFormat(start.encoding, channels=start.channels).frame_bytes
         self._split_sample = b""  # until its other half comes
 
-    def take(self, data: bytes) -> ProtocolError | None:
+    def take(self, data: bytes) -> ClientFault | None:
         """Count a packet; tell of samples in it that are no numbers, which become silence."""
         self.num_bytes += len(data)
         if not self._is_float:
@@ -36,14 +37,14 @@ class SampleCheck:
         if num_bad == 0:
             return None
         message = f"expected finite samples, got {num_bad} that are not; they became silence"
-        return ProtocolError("repaired_audio", message)
+        return ClientFault("repaired_audio", message)
 
-    def finish(self) -> ProtocolError | None:
+    def finish(self) -> ClientFault | None:
         """Tell of a sample that is cut off by the end of the sound."""
         rest = self.num_bytes % self._frame_bytes
         if rest == 0:
             return None
-        return ProtocolError(
+        return ClientFault(
             "odd_bytes",
             f"expected a multiple of {self._frame_bytes} bytes of audio, got {self.num_bytes}; "
             f"the last {rest} are left out",

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Callable
 
 from engine.api import EngineBusy, InvalidRequest, Task
-from streamer import protocol
+from streamer import protocol, wire
 from streamer.access.keys import current_key
 from streamer.access.refusal import RETRY_AFTER_S
 from streamer.audio.container import AudioError
-from streamer.protocol import ProtocolError, ServerMessage, Start
+from streamer.protocol import ServerMessage, Start
 from streamer.protocols.native.input import SoundInput
 from streamer.protocols.native.journal import Journal
 from streamer.protocols.native.sample_check import SampleCheck
@@ -26,12 +26,13 @@ from streamer.session.live import LiveSession
 from streamer.session.served import ServedSession
 from streamer.transcription.settings import Delay, Endpointing, SessionSettings
 from streamer.transport.connection import MAX_ERRORS, race
+from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
 Input = bytes | protocol.Update | protocol.Finalize | protocol.End
 
-EMPTY = ProtocolError("empty_message", "expected audio, got a message of 0 bytes")
+EMPTY = ClientFault("empty_message", "expected audio, got a message of 0 bytes")
 
 
 class StreamSession:
@@ -67,7 +68,7 @@ class StreamSession:
     @property
     def is_resumable(self) -> bool:
         """There is something left for a client that comes back, and it asked for that."""
-        has_failed = self.close_code not in (None, protocol.CLOSE_NORMAL)
+        has_failed = self.close_code not in (None, wire.CLOSE_NORMAL)
         return self.resume_s is not None and not has_failed and not self._delivered.is_set()
 
     @property
@@ -82,14 +83,14 @@ class StreamSession:
         """Open the session; returns when it is open or has failed.
 
         Raises:
-            ProtocolError: a value is out of its range.
+            ClientFault: a value is out of its range.
         """
         assert self.start is None, "begun once"
         try:
             sound = SoundInput(start.encoding, start.sample_rate, start.channels)
             settings = _settings(start)
         except ValueError as error:
-            raise ProtocolError("invalid_value", str(error), is_fatal=True) from None
+            raise ClientFault("invalid_value", str(error), is_fatal=True) from None
         self.start = start
         self._check = SampleCheck(start)
         self.journal.keep_sent = self.resume_s is not None
@@ -122,7 +123,7 @@ class StreamSession:
     def _refuse_after_end(self, item: Input) -> None:
         found = "audio" if isinstance(item, bytes) else "another message"
         code = "audio_after_end" if isinstance(item, bytes) else "already_ended"
-        self.report_once(ProtocolError(code, f"expected nothing after end, got {found}"))
+        self.report_once(ClientFault(code, f"expected nothing after end, got {found}"))
 
     # --- to the client ---------------------------------------------------------------------------
 
@@ -137,18 +138,18 @@ class StreamSession:
         self.journal.append(protocol.encode(message), partial_of=segment)
         self.on_change()
 
-    def report(self, error: ProtocolError) -> None:
+    def report(self, error: ClientFault) -> None:
         """Tell the client what was wrong; the session goes on unless it is too much."""
         self._num_errors += 1
         if error.is_fatal:
-            self.fail(protocol.CLOSE_PROTOCOL_ERROR, error.code, error.message, field=error.field)
+            self.fail(wire.CLOSE_PROTOCOL_ERROR, error.code, error.message, field=error.field)
         elif self._num_errors > MAX_ERRORS:
             message = f"expected at most {MAX_ERRORS} errors"
-            self.fail(protocol.CLOSE_PROTOCOL_ERROR, "too_many_errors", message)
+            self.fail(wire.CLOSE_PROTOCOL_ERROR, "too_many_errors", message)
         else:
             self.say(protocol.Error(error.code, error.message, False, field=error.field))
 
-    def report_once(self, error: ProtocolError) -> None:
+    def report_once(self, error: ClientFault) -> None:
         """Tell the client what was wrong, unless it was told before."""
         if (error.code, error.field) not in self._reported:
             self._reported.add((error.code, error.field))
@@ -158,7 +159,7 @@ class StreamSession:
         """Name the fields that this version does not know, each once."""
         for name in names:
             self.report_once(
-                ProtocolError("unknown_field", f"{name}: not a field, ignored", field=name)
+                ClientFault("unknown_field", f"{name}: not a field, ignored", field=name)
             )
 
     def fail(
@@ -220,23 +221,23 @@ class StreamSession:
                     await race(self._speak(live, start.words), self._hear(live, sound, settings))
                     # the place is held until the text is out: a shutdown waits for it
                     await self._delivered.wait()
-        except ProtocolError as error:
-            self.fail(protocol.CLOSE_PROTOCOL_ERROR, error.code, error.message)
+        except ClientFault as error:
+            self.fail(wire.CLOSE_PROTOCOL_ERROR, error.code, error.message)
         except InvalidRequest as error:
-            self.fail(protocol.CLOSE_PROTOCOL_ERROR, "invalid_request", str(error))
+            self.fail(wire.CLOSE_PROTOCOL_ERROR, "invalid_request", str(error))
         except EngineBusy as error:
-            self.fail(protocol.CLOSE_BUSY, "busy", str(error), retry_after_s=RETRY_AFTER_S)
+            self.fail(wire.CLOSE_BUSY, "busy", str(error), retry_after_s=RETRY_AFTER_S)
         except Exception:
             logger.exception("session %s failed", self.id[:6])
             message = f"internal error in session {self.id[:6]}"
-            self.fail(protocol.CLOSE_INTERNAL, "internal", message)
+            self.fail(wire.CLOSE_INTERNAL, "internal", message)
         finally:
             self._opened.set()
             if self._live is not None:
                 logger.info(
                     "session %s closed: %.1f s, %d segments, %d errors",
                     self.id[:6],
-                    protocol.seconds(self._live.duration),
+                    wire.seconds(self._live.duration),
                     self._live.num_segments,
                     self._num_errors,
                 )
@@ -259,10 +260,8 @@ class StreamSession:
     async def _speak(self, live: LiveSession, with_words: bool) -> None:
         async for event in live.events():
             self.say(protocol.from_event(event, with_words=with_words))
-        self.say(
-            protocol.Done(duration=protocol.seconds(live.duration), segments=live.num_segments)
-        )
-        self.conclude(protocol.CLOSE_NORMAL)
+        self.say(protocol.Done(duration=wire.seconds(live.duration), segments=live.num_segments))
+        self.conclude(wire.CLOSE_NORMAL)
 
     async def _hear(self, live: LiveSession, sound: SoundInput, settings: SessionSettings) -> None:
         while True:
@@ -271,7 +270,7 @@ class StreamSession:
                     try:
                         await live.feed(await sound.decode(data))
                     except (AudioError, ValueError) as error:
-                        raise ProtocolError("invalid_audio", str(error)) from None
+                        raise ClientFault("invalid_audio", str(error)) from None
                 case protocol.Update() as update:
                     settings = _updated(settings, update)
                     live.update(settings)
@@ -281,7 +280,7 @@ class StreamSession:
                     try:
                         await live.feed(await sound.flush())
                     except AudioError as error:
-                        raise ProtocolError("invalid_audio", str(error)) from None
+                        raise ClientFault("invalid_audio", str(error)) from None
                     await live.end()
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.api import SAMPLE_RATE, Word
-from streamer.protocol import seconds
 from streamer.protocols.language_names import english_name
 from streamer.recording.collector import Collector, Passage
+from streamer.wire import seconds
 
 FRAME = SAMPLE_RATE // 100  # samples of a mel frame, the unit of `seek`
 AUDIO_TOKEN = SAMPLE_RATE // 50  # samples of an encoder position, the unit of audio tokens

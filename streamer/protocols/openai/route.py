@@ -23,7 +23,6 @@ from engine.api import EngineBusy, InvalidRequest, Task
 from streamer.access.refusal import no_room
 from streamer.audio.container import AudioError
 from streamer.audio.file_source import Recording
-from streamer.protocol import seconds
 from streamer.protocols.openai import format as write
 from streamer.protocols.openai.body import open_form
 from streamer.protocols.openai.error import ApiError, check_model, served_model
@@ -33,6 +32,7 @@ from streamer.recording.collector import Collector
 from streamer.service import Service
 from streamer.transport.connection import race
 from streamer.transport.upload import watch
+from streamer.wire import seconds
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamer import schema
-from streamer.protocol import ProtocolError, parse_object
+from streamer.wire import ClientFault, parse_object
 
 TRACKS = ("inbound", "outbound")
 # what carriers call the two encodings of telephony
@@ -74,7 +74,7 @@ def parse(text: str) -> Message:
     """Read a text frame.
 
     Raises:
-        ProtocolError: no JSON object, an unknown event, or a field that does not read.
+        ClientFault: no JSON object, an unknown event, or a field that does not read.
     """
     values = parse_object(text)
     match values.get("event"):
@@ -92,7 +92,7 @@ def parse(text: str) -> Message:
         case "stop":
             return Stop()
         case other:
-            raise ProtocolError(
+            raise ClientFault(
                 "unknown_event",
                 "event: expected connected, start, media, dtmf, mark or stop, "
                 f"got {schema.quote(other)}",
@@ -107,7 +107,7 @@ def _start(values: Mapping[str, object]) -> Start:
     )
     call = _text(body, "callSid", "call_sid", "call_control_id") or stream
     if not call:
-        raise ProtocolError("missing_field", "start.callSid: expected a string, got nothing")
+        raise ClientFault("missing_field", "start.callSid: expected a string, got nothing")
     tracks = body.get("tracks")
     if not isinstance(tracks, list) or not tracks:
         tracks = ["inbound"]
@@ -118,7 +118,7 @@ def _start(values: Mapping[str, object]) -> Start:
         media_format = {}
     encoding = str(media_format.get("encoding") or "audio/x-mulaw")
     if encoding not in ENCODINGS:
-        raise ProtocolError(
+        raise ClientFault(
             "unsupported",
             f"start.mediaFormat.encoding: expected one of {', '.join(ENCODINGS)}, "
             f"got {schema.quote(encoding)}",
@@ -140,11 +140,11 @@ def _start(values: Mapping[str, object]) -> Start:
 def _media(body: Mapping[str, object]) -> Media:
     payload = body.get("payload")
     if not isinstance(payload, str):
-        raise ProtocolError("missing_field", "media.payload: expected base64, got nothing")
+        raise ClientFault("missing_field", "media.payload: expected base64, got nothing")
     try:
         data = base64.b64decode(payload, validate=True)
     except (binascii.Error, ValueError):
-        raise ProtocolError(
+        raise ClientFault(
             "invalid_field", f"media.payload: expected base64, got {schema.quote(payload)}"
         ) from None
     return Media(
@@ -160,7 +160,7 @@ def _track(value: object) -> str:
         return "inbound"
     name = str(value).removesuffix("_track")
     if name not in TRACKS:
-        raise ProtocolError(
+        raise ClientFault(
             "invalid_field", f"track: expected inbound or outbound, got {schema.quote(value)}"
         )
     return name
@@ -169,9 +169,7 @@ def _track(value: object) -> str:
 def _object(values: Mapping[str, object], name: str) -> Mapping[str, object]:
     value = values.get(name)
     if not isinstance(value, dict):
-        raise ProtocolError(
-            "missing_field", f"{name}: expected an object, got {schema.quote(value)}"
-        )
+        raise ClientFault("missing_field", f"{name}: expected an object, got {schema.quote(value)}")
     return value
 
 
@@ -180,9 +178,7 @@ def _text(values: Mapping[str, object], *names: str) -> str:
         value = values.get(name)
         if isinstance(value, str) and value:
             if len(value) > MAX_ID:
-                raise ProtocolError(
-                    "invalid_field", f"{name}: expected at most {MAX_ID} characters"
-                )
+                raise ClientFault("invalid_field", f"{name}: expected at most {MAX_ID} characters")
             return value
     return ""
 
@@ -196,7 +192,7 @@ def _number(values: Mapping[str, object], *names: str) -> int | None:
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
             return int(value)
         if value is not None:
-            raise ProtocolError(
+            raise ClientFault(
                 "invalid_field", f"{name}: expected a number, got {schema.quote(value)}"
             )
     return None

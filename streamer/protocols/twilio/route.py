@@ -14,9 +14,8 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from engine.api import EngineError, Task
-from streamer import protocol
+from streamer import wire
 from streamer.audio.pcm import AudioFormat
-from streamer.protocol import ProtocolError
 from streamer.protocols.twilio import messages as twilio
 from streamer.protocols.twilio.call import CallLog, CallLogs
 from streamer.protocols.twilio.jitter import ChunkOrder
@@ -34,6 +33,7 @@ from streamer.transport.connection import (
     race,
     refuse,
 )
+from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
@@ -66,20 +66,20 @@ async def _serve_reader(service: Service, calls: CallLogs, websocket: WebSocket)
     with calls.reader(websocket.path_params["call"]) as log:
         try:
             if log is None:
-                await connection.close(protocol.CLOSE_BUSY, "too many calls are waited for")
+                await connection.close(wire.CLOSE_BUSY, "too many calls are waited for")
                 return
             await race(
                 _read_along(log, connection, position, with_partials=with_partials),
                 _wait_for_close(connection),
                 _give_up(log, calls.grace_s),
             )
-            await connection.close(protocol.CLOSE_NORMAL)
+            await connection.close(wire.CLOSE_NORMAL)
         except (Disconnected, MessageTooBig):
             logger.debug("a reader of a call is gone")
         except SlowReader:
-            await connection.close(protocol.CLOSE_PROTOCOL_ERROR, "slow reader")
+            await connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
         except TimeoutError:
-            await connection.close(protocol.CLOSE_PROTOCOL_ERROR, "no such call")
+            await connection.close(wire.CLOSE_PROTOCOL_ERROR, "no such call")
 
 
 async def _read_along(
@@ -114,7 +114,7 @@ class CallStream:
         self._num_errors = 0
         self._refusal: ValueError | None = None  # of sound that is not what its start declared
         # how the socket closes; a carrier does not read why, but a developer does
-        self._close_code, self._close_reason = protocol.CLOSE_NORMAL, ""
+        self._close_code, self._close_reason = wire.CLOSE_NORMAL, ""
 
     async def run(self) -> None:
         """Serve the carrier; never raise for what it does."""
@@ -125,13 +125,13 @@ class CallStream:
                     await self._transcribe(start, log)
         except Disconnected:
             logger.debug("a call ended before it began")
-        except ProtocolError as error:
-            self._close_code, self._close_reason = protocol.CLOSE_PROTOCOL_ERROR, error.message
+        except ClientFault as error:
+            self._close_code, self._close_reason = wire.CLOSE_PROTOCOL_ERROR, error.message
         except MessageTooBig as error:
-            self._close_code, self._close_reason = protocol.CLOSE_TOO_BIG, str(error)
+            self._close_code, self._close_reason = wire.CLOSE_TOO_BIG, str(error)
         except Exception:
             logger.exception("a call failed")
-            self._close_code, self._close_reason = protocol.CLOSE_INTERNAL, "internal"
+            self._close_code, self._close_reason = wire.CLOSE_INTERNAL, "internal"
         await self._connection.close(self._close_code, self._close_reason)
 
     async def _wait_for_start(self) -> twilio.Start | None:
@@ -145,7 +145,7 @@ class CallStream:
                         case twilio.Stop():
                             return None
         except TimeoutError:
-            raise ProtocolError("start_timeout", "expected start, got nothing") from None
+            raise ClientFault("start_timeout", "expected start, got nothing") from None
 
     async def _transcribe(self, start: twilio.Start, log: CallLog) -> None:
         orders = [_order(start) for _ in start.tracks]
@@ -165,7 +165,7 @@ class CallStream:
                 if self._refusal is not None:
                     raise self._refusal
                 values: dict[str, object] = {
-                    "duration": protocol.seconds(live.duration),
+                    "duration": wire.seconds(live.duration),
                     "segments": live.num_segments,
                     "lost_chunks": sum(order.num_lost for order in orders),
                     "late_chunks": sum(order.num_late for order in orders),
@@ -174,7 +174,7 @@ class CallStream:
                 logger.info("stream %s closed: %s", start.stream, values)
         except (EngineError, ValueError) as error:
             log.append("error", start.stream, {"code": "refused", "message": str(error)})
-            raise ProtocolError("refused", str(error), is_fatal=True) from error
+            raise ClientFault("refused", str(error), is_fatal=True) from error
 
     async def _read(self, start: twilio.Start, live: LiveSession, orders: list[ChunkOrder]) -> None:
         """StepInput the call; its end, however it comes, only ends the sound."""
@@ -193,7 +193,7 @@ class CallStream:
                         await live.feed(sound, channel)
         except ValueError as error:
             self._refusal = error
-        except (Disconnected, MessageTooBig, ProtocolError, TimeoutError) as error:
+        except (Disconnected, MessageTooBig, ClientFault, TimeoutError) as error:
             # a call that drops has still been spoken: what came is transcribed to its end
             logger.debug("stream %s broke off: %s", start.stream, type(error).__name__)
         finally:
@@ -208,9 +208,9 @@ class CallStream:
             message = await self._connection.receive()
             try:
                 if isinstance(message, bytes):
-                    raise ProtocolError("binary", "expected text, got a binary message")
+                    raise ClientFault("binary", "expected text, got a binary message")
                 return twilio.parse(message)
-            except ProtocolError as error:
+            except ClientFault as error:
                 self._num_errors += 1
                 logger.debug("a message of a call was wrong: %s", error.code)
                 if self._num_errors > MAX_ERRORS:

@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 from engine.api import SAMPLE_RATE, EngineError, ModelInfo
-from streamer import protocol
+from streamer import wire
 from streamer.audio.pcm import AudioFormat
 from streamer.protocols.openai.body import parse_object
 from streamer.protocols.openai.error import ApiError
@@ -58,16 +58,16 @@ class VllmSession:
         except Disconnected:
             logger.debug("vllm: the client is gone")
         except SlowReader:
-            await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "slow reader")
+            await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
         except MessageTooBig as error:
-            await self._fail(protocol.CLOSE_TOO_BIG, str(error), "invalid_event")
+            await self._fail(wire.CLOSE_TOO_BIG, str(error), "invalid_event")
         except ApiError as error:
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, error.message, str(error.code))
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, error.message, str(error.code))
         except EngineError as error:
-            await self._fail(protocol.CLOSE_BUSY, str(error), "processing_error")
+            await self._fail(wire.CLOSE_BUSY, str(error), "processing_error")
         except Exception:
             logger.exception("vllm session failed")
-            await self._fail(protocol.CLOSE_INTERNAL, "internal error", "processing_error")
+            await self._fail(wire.CLOSE_INTERNAL, "internal error", "processing_error")
 
     async def _transcribe(self) -> None:
         """Wait for sound, transcribe it to the final commit."""

@@ -16,10 +16,10 @@ from typing import Literal
 from engine.api import SAMPLE_RATE, Task, Word
 from streamer import schema
 from streamer.audio.pcm import AudioFormat
-from streamer.protocol import ProtocolError, parse_object
 from streamer.transcription import events
 from streamer.transcription.settings import SessionSettings
 from streamer.transcription.word import follow
+from streamer.wire import ClientFault, parse_object
 
 END_OF_AUDIO = b"END_OF_AUDIO"
 # clients keep a transcript only of the back end of this name (client.py, process_segments)
@@ -95,7 +95,7 @@ def parse_hello(text: str) -> Hello:
     """Read the client's first message.
 
     Raises:
-        ProtocolError: no JSON object, or a field of the wrong type.
+        ClientFault: no JSON object, or a field of the wrong type.
     """
     values = parse_object(text)
     hotwords = values.get("hotwords")
@@ -107,7 +107,7 @@ def parse_hello(text: str) -> Hello:
     try:
         hello, _ = schema.build(Hello, values)
     except schema.FieldError as error:
-        raise ProtocolError("invalid_field", str(error), field=error.field) from None
+        raise ClientFault("invalid_field", str(error), field=error.field) from None
     return hello
 
 

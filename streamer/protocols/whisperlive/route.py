@@ -14,9 +14,8 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from engine.api import EngineBusy, InvalidRequest
-from streamer import protocol
+from streamer import wire
 from streamer.access.refusal import RETRY_AFTER_S
-from streamer.protocol import ProtocolError
 from streamer.protocols.whisperlive.messages import (
     BACKEND,
     END_OF_AUDIO,
@@ -34,6 +33,7 @@ from streamer.transport.connection import (
     accept,
     race,
 )
+from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
@@ -63,23 +63,23 @@ class WhisperLiveSession:
         """Serve the client; never raise for what it does."""
         try:
             await self._run()
-            await self._connection.close(protocol.CLOSE_NORMAL)
+            await self._connection.close(wire.CLOSE_NORMAL)
         except Disconnected:
             logger.debug("a client is gone")
         except SlowReader:
             logger.info("a client that does not read is dropped")
-            await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "slow reader")
+            await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
         except MessageTooBig as error:
-            await self._fail(protocol.CLOSE_TOO_BIG, str(error))
-        except ProtocolError as error:
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, error.message)
+            await self._fail(wire.CLOSE_TOO_BIG, str(error))
+        except ClientFault as error:
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, error.message)
         except (InvalidRequest, ValueError) as error:
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, str(error))
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, str(error))
         except EngineBusy:
             await self._wait(RETRY_AFTER_S)
         except Exception:
             logger.exception("a session failed")
-            await self._fail(protocol.CLOSE_INTERNAL, "internal error")
+            await self._fail(wire.CLOSE_INTERNAL, "internal error")
 
     async def _run(self) -> None:
         hello = await self._receive_hello()
@@ -97,7 +97,7 @@ class WhisperLiveSession:
             try:
                 await race(self._write(live), self._read(live, hello))
             finally:
-                duration = protocol.seconds(live.duration)
+                duration = wire.seconds(live.duration)
                 logger.info("whisperlive session closed: %.1f s", duration)
             if not self._is_ended:
                 await self._send(message="DISCONNECT")
@@ -107,9 +107,9 @@ class WhisperLiveSession:
             async with asyncio.timeout(self._service.config.start_timeout_s):
                 message = await self._connection.receive()
         except TimeoutError:
-            raise ProtocolError("start_timeout", "expected options, got nothing") from None
+            raise ClientFault("start_timeout", "expected options, got nothing") from None
         if isinstance(message, bytes):
-            raise ProtocolError("not_started", "expected options as JSON first, got audio")
+            raise ClientFault("not_started", "expected options as JSON first, got audio")
         return parse_hello(message)
 
     async def _read(self, live: LiveSession, hello: Hello) -> None:
@@ -144,7 +144,7 @@ class WhisperLiveSession:
 
     async def _wait(self, retry_after_s: float) -> None:
         await self._tell(status="WAIT", message=retry_after_s / 60)
-        await self._connection.close(protocol.CLOSE_NORMAL)
+        await self._connection.close(wire.CLOSE_NORMAL)
 
     async def _fail(self, close_code: int, text: str) -> None:
         await self._tell(status="ERROR", message=text)

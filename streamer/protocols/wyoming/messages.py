@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from engine.api import ModelInfo
 from streamer.audio.pcm import AudioFormat
-from streamer.protocol import ProtocolError
 from streamer.protocols.language_names import code_of
 from streamer.transcription.settings import SessionSettings
+from streamer.wire import ClientFault
 
 # how long a pause ends a segment, by what the client calls the sensitivity
 SILENCE_MS = {"relaxed": 1000, "aggressive": 300}
@@ -57,17 +57,17 @@ class Audio:
         """Give the session's format.
 
         Raises:
-            ProtocolError: it is none that is served.
+            ClientFault: it is none that is served.
         """
         if self.width != 2 or self.channels != 1:
-            raise ProtocolError(
+            raise ClientFault(
                 "unsupported_audio",
                 f"expected mono of width 2, got {self.channels} channels of width {self.width}",
             )
         try:
             return AudioFormat("pcm_s16le", self.rate, 1)
         except ValueError as error:
-            raise ProtocolError("unsupported_audio", str(error)) from None
+            raise ClientFault("unsupported_audio", str(error)) from None
 
 
 def encode(event: WyomingEvent) -> bytes:

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from engine.api import Engine, EngineError
 from streamer import schema
 from streamer.config import ServerConfig
-from streamer.protocol import ProtocolError, parse_object
 from streamer.protocols.wyoming.messages import Audio, Transcribe, WyomingEvent, describe, encode
 from streamer.service import Service
 from streamer.session.live import LiveSession
 from streamer.transcription import events
 from streamer.transcription.word import follow
+from streamer.wire import ClientFault, parse_object
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ async def read_event(reader: asyncio.StreamReader, max_payload: int) -> WyomingE
     """Read an event; None at the end of the connection.
 
     Raises:
-        ProtocolError: fatal; what comes cannot be told apart from here on.
+        ClientFault: fatal; what comes cannot be told apart from here on.
     """
     try:
         line = await reader.readline()
@@ -42,7 +42,7 @@ async def read_event(reader: asyncio.StreamReader, max_payload: int) -> WyomingE
         head = parse_object(line.decode())
         kind, data = head.get("type"), head.get("data") or {}
         if not isinstance(kind, str) or not isinstance(data, dict):
-            raise ProtocolError("invalid_event", "expected type and data", is_fatal=True)
+            raise ClientFault("invalid_event", "expected type and data", is_fatal=True)
         if size := _length(head, "data_length", MAX_DATA_BYTES):
             data = {**data, **parse_object((await reader.readexactly(size)).decode())}
         size = _length(head, "payload_length", max_payload)
@@ -50,13 +50,13 @@ async def read_event(reader: asyncio.StreamReader, max_payload: int) -> WyomingE
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
     except ValueError as error:  # a line too long, or no UTF-8
-        raise ProtocolError("invalid_event", str(error), is_fatal=True) from None
+        raise ClientFault("invalid_event", str(error), is_fatal=True) from None
 
 
 def _length(head: Mapping[str, object], name: str, limit: int) -> int:
     value = head.get(name) or 0
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
-        raise ProtocolError(
+        raise ClientFault(
             "invalid_event",
             f"{name}: expected 0 to {limit}, got {schema.quote(value)}",
             is_fatal=True,
@@ -81,13 +81,13 @@ class WyomingConnection:
             while (event := await self._read()) is not None:
                 try:
                     await self._answer(event)
-                except (ProtocolError, EngineError, ValueError) as error:
+                except (ClientFault, EngineError, ValueError) as error:
                     # ValueError: a field of the wrong type, a WAV header of another format
-                    if isinstance(error, ProtocolError) and error.is_fatal:
+                    if isinstance(error, ClientFault) and error.is_fatal:
                         raise
-                    code = error.code if isinstance(error, ProtocolError) else "refused"
+                    code = error.code if isinstance(error, ClientFault) else "refused"
                     await self._send(WyomingEvent("error", {"text": str(error), "code": code}))
-        except ProtocolError as error:
+        except ClientFault as error:
             with contextlib.suppress(ConnectionError):
                 await self._send(WyomingEvent("error", {"text": error.message, "code": error.code}))
         except (ConnectionError, TimeoutError):

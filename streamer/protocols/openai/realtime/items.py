@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import SAMPLE_RATE
-from streamer.protocol import seconds
 from streamer.protocols.openai.format import write_logprobs
 from streamer.protocols.openai.realtime.config import RealtimeConfig
 from streamer.transcription.events import Event, Final, Partial, SpeechEnded, SpeechStarted
+from streamer.wire import seconds
 
 Message = dict[str, Any]  # a server event, still without its id
 

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from engine.api import EngineBusy, EngineError, InvalidRequest
-from streamer import protocol
+from streamer import wire
 from streamer.protocols.openai.body import parse_object
 from streamer.protocols.openai.error import ApiError
 from streamer.protocols.openai.realtime.config import RealtimeConfig
@@ -78,27 +78,27 @@ class RealtimeSession:
             async with self._exit:
                 await self._say_session("created")
                 await race(self._read(), self._write())
-            await self._connection.close(protocol.CLOSE_NORMAL)
+            await self._connection.close(wire.CLOSE_NORMAL)
         except _Foreign as foreign:
             return foreign.message
         except Disconnected:
             logger.debug("realtime %s: the client is gone", self.id)
         except SlowReader:
-            await self._connection.close(protocol.CLOSE_PROTOCOL_ERROR, "slow reader")
+            await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
         except MessageTooBig as error:
-            await self._fail(protocol.CLOSE_TOO_BIG, ApiError(str(error), code="too_big"))
+            await self._fail(wire.CLOSE_TOO_BIG, ApiError(str(error), code="too_big"))
         except ApiError as error:
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, error)
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, error)
         except InvalidRequest as error:
             failure = ApiError(str(error), code="invalid_value")
-            await self._fail(protocol.CLOSE_PROTOCOL_ERROR, failure)
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, failure)
         except EngineBusy as error:
             failure = ApiError(str(error), code="busy", kind="server_error")
-            await self._fail(protocol.CLOSE_BUSY, failure)
+            await self._fail(wire.CLOSE_BUSY, failure)
         except Exception:
             logger.exception("realtime %s failed", self.id)
             failure = ApiError("internal error", code="internal_error", kind="server_error")
-            await self._fail(protocol.CLOSE_INTERNAL, failure)
+            await self._fail(wire.CLOSE_INTERNAL, failure)
         logger.info("realtime %s closed", self.id)
         return None
 

@@ -7,9 +7,9 @@ import pytest
 
 from engine.api import ModelInfo
 from streamer.access.refusal import Refusal
-from streamer.protocol import ProtocolError
 from streamer.protocols.deepgram.http import check_language, error_response, refused, timestamp
 from streamer.protocols.deepgram.options import parse_options
+from streamer.wire import ClientFault
 
 
 def test_an_error_stands_in_the_body_and_in_the_headers() -> None:
@@ -34,7 +34,7 @@ def test_a_language_that_the_model_does_not_know_is_refused() -> None:
     info = ModelInfo("tiny.en", ("en",), "cpu", "float32")
     check_language(parse_options({}), info)
     check_language(parse_options({"language": ["en-GB"]}), info)
-    with pytest.raises(ProtocolError, match="'de'"):
+    with pytest.raises(ClientFault, match="'de'"):
         check_language(parse_options({"language": ["de"]}), info)
 
 

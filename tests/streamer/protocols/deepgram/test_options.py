@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from streamer.audio.pcm import AudioFormat
-from streamer.protocol import ProtocolError
 from streamer.protocols.deepgram.options import MIN_ENDPOINT_MS, parse_language, parse_options
+from streamer.wire import ClientFault
 
 
 def query(**values: str | list[str]) -> dict[str, list[str]]:
@@ -63,7 +63,7 @@ def test_formats_that_describe_themselves_are_containers(encoding: str) -> None:
     ],
 )
 def test_what_cannot_be_served_is_refused_by_name(values: dict[str, list[str]], named: str) -> None:
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(ClientFault) as caught:
         parse_options(values)
     assert named in caught.value.message
     assert caught.value.is_fatal

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from streamer import protocol
+from streamer import wire
 from streamer.config import ServerConfig
-from streamer.protocol import End, Finalize, ProtocolError, Start, Update
+from streamer.protocol import End, Finalize, Start, Update
 from streamer.protocols.native.session import MAX_ERRORS, StreamSession
 from streamer.service import Service
+from streamer.wire import ClientFault
 from tests.support.audio import babble, pcm16
 from tests.support.engines import CountingEngine
 from tests.support.waiting import until
@@ -60,7 +61,7 @@ async def test_it_says_ready_text_and_done(session: StreamSession, service: Serv
     await _wait_over(session)
     said = _said(session)
     assert [said[0]["type"], said[-2]["text"], said[-1]["type"]] == ["ready", "w0 w1 w2 w3", "done"]
-    assert session.close_code == protocol.CLOSE_NORMAL
+    assert session.close_code == wire.CLOSE_NORMAL
     # its place is held until its client has all of it
     assert service.num_sessions == 1
     session.finish_delivery()
@@ -71,7 +72,7 @@ async def test_who_listens_is_told_of_every_change(session: StreamSession) -> No
     told = []
     session.on_change = lambda: told.append(session.journal.next_seq)
     await session.begin(_start())
-    session.report(ProtocolError("odd", "x"))
+    session.report(ClientFault("odd", "x"))
     session.fail(1011, "internal", "y")
     assert told == [1, 2, 3, 3]
 
@@ -79,16 +80,16 @@ async def test_who_listens_is_told_of_every_change(session: StreamSession) -> No
 async def test_a_setting_out_of_range_begins_nothing(
     session: StreamSession, service: Service
 ) -> None:
-    with pytest.raises(ProtocolError, match="silence_ms") as raised:
+    with pytest.raises(ClientFault, match="silence_ms") as raised:
         await session.begin(_start(silence_ms=1))
     assert raised.value.is_fatal and session.start is None and service.num_sessions == 0
 
 
 async def test_errors_are_counted_up_to_a_bound(session: StreamSession) -> None:
     for _ in range(MAX_ERRORS + 5):
-        session.report(ProtocolError("odd", "x"))
+        session.report(ClientFault("odd", "x"))
     assert _codes(session) == ["odd"] * MAX_ERRORS + ["too_many_errors"]
-    assert session.close_code == protocol.CLOSE_PROTOCOL_ERROR
+    assert session.close_code == wire.CLOSE_PROTOCOL_ERROR
 
 
 async def test_what_is_said_once_is_said_once_for_each_field(session: StreamSession) -> None:

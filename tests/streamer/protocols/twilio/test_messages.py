@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamer.protocol import ProtocolError
 from streamer.protocols.twilio import messages as twilio
+from streamer.wire import ClientFault
 
 
 def start(**body: Any) -> str:
@@ -113,6 +113,6 @@ def test_other_events() -> None:
     ],
 )
 def test_what_is_wrong_is_named(text: str, named: str) -> None:
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(ClientFault) as caught:
         twilio.parse(text)
     assert named in caught.value.message

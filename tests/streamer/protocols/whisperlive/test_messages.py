@@ -7,9 +7,9 @@ import pytest
 
 from engine.api import Task, Word
 from streamer.audio.pcm import AudioFormat
-from streamer.protocol import ProtocolError
 from streamer.protocols.whisperlive.messages import Hello, SegmentsWriter, parse_hello
 from streamer.transcription import events
+from streamer.wire import ClientFault
 
 S = 16_000
 
@@ -107,7 +107,7 @@ def test_an_empty_hello_has_the_clients_defaults() -> None:
     ],
 )
 def test_a_wrong_type_is_named(values: dict[str, Any], named: str) -> None:
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(ClientFault) as caught:
         parse_hello(json.dumps(values))
     assert named in caught.value.message
 

@@ -6,8 +6,8 @@ import pytest
 
 from engine.api import ModelInfo
 from streamer.audio.pcm import AudioFormat
-from streamer.protocol import ProtocolError
 from streamer.protocols.wyoming.messages import Audio, Transcribe, WyomingEvent, describe, encode
+from streamer.wire import ClientFault
 
 
 def test_lengths_stand_before_what_they_measure() -> None:
@@ -40,7 +40,7 @@ def test_options_become_settings() -> None:
 def test_only_mono_of_16_bits_is_taken() -> None:
     assert Audio(22_050, 2, 1).format == AudioFormat("pcm_s16le", 22_050, 1)
     for audio in (Audio(16_000, 4, 1), Audio(16_000, 2, 2), Audio(4_000, 2, 1)):
-        with pytest.raises(ProtocolError, match="expected"):
+        with pytest.raises(ClientFault, match="expected"):
             _ = audio.format
 
 

@@ -1,0 +1,81 @@
+"""What every protocol needs on its wire: close codes, a client's fault, times and JSON objects.
+
+No protocol is known here, so that none has to import another to say that a client was wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from engine.api import SAMPLE_RATE
+from streamer import schema
+
+# what each fault does to a WebSocket (RFC 6455, section 7.4)
+CLOSE_NORMAL = 1000
+CLOSE_PROTOCOL_ERROR = 1008
+CLOSE_TOO_BIG = 1009
+CLOSE_INTERNAL = 1011
+CLOSE_RESTART = 1012
+CLOSE_BUSY = 1013
+
+MAX_TEXT_BYTES = 64 * 1024  # of one control message; a prompt and hotwords fit many times
+
+
+class ClientFault(Exception):
+    """What a client did wrong: what was expected and what was found.
+
+    Attributes:
+        code: a stable name for programs, such as "invalid_json".
+        message: names the field, what was expected and what was found; fit for the client.
+        field: the message's field that is wrong, or None where it is not about one.
+        is_fatal: the session cannot go on; the socket closes with 1008.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, field: str | None = None, is_fatal: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.field = field
+        self.is_fatal = is_fatal
+
+
+def seconds(samples: int) -> float:
+    """Convert a position or a duration to seconds, rounded to a millisecond."""
+    return round(samples / SAMPLE_RATE, 3)
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Read one JSON object, strictly: no NaN, no duplicate names.
+
+    Raises:
+        ClientFault: "too_long" or "invalid_json".
+    """
+    if len(text) > MAX_TEXT_BYTES:
+        raise ClientFault(
+            "too_long", f"expected at most {MAX_TEXT_BYTES} characters, got {len(text)}"
+        )
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise ClientFault("invalid_json", f"expected a JSON object, got {error}") from None
+    except RecursionError:
+        raise ClientFault("invalid_json", "expected a JSON object, got deep nesting") from None
+    if not isinstance(value, dict):
+        raise ClientFault("invalid_json", f"expected a JSON object, got {schema.quote(value)}")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {schema.quote(twice)} twice")
+    return record
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which is not JSON")
