@@ -47,16 +47,17 @@ def seconds(samples: int) -> float:
     return round(samples / SAMPLE_RATE, 3)
 
 
-def parse_object(text: str) -> dict[str, Any]:
+def parse_object(text: str | bytes, max_length: int | None = MAX_TEXT_BYTES) -> dict[str, Any]:
     """Read one JSON object, strictly: no NaN, no duplicate names.
+
+    Args:
+        max_length: characters that it may have; None where another limit holds.
 
     Raises:
         ClientFault: "too_long" or "invalid_json".
     """
-    if len(text) > MAX_TEXT_BYTES:
-        raise ClientFault(
-            "too_long", f"expected at most {MAX_TEXT_BYTES} characters, got {len(text)}"
-        )
+    if max_length is not None and len(text) > max_length:
+        raise ClientFault("too_long", f"expected at most {max_length} characters, got {len(text)}")
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except ValueError as error:

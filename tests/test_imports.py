@@ -27,6 +27,45 @@ PURE = [
     "clients/keeper.py",
     "clients/subtitles.py",
 ]
+# the folders and the modules beside them, lowest first: each may import those above it in the list
+FLOORS = {
+    "streamer": (
+        "schema",
+        "wire",
+        "options",
+        "config",
+        "messages",
+        "vad",
+        "transcription",
+        "protocol",
+        "audio",
+        "access",
+        "operations",
+        "session",
+        "recording",
+        "service",
+        "transport",
+        "protocols",
+        "web",
+        "app",
+    ),
+    "engine": (
+        "api",
+        "config",
+        "checkpoint",
+        "model",
+        "decoding",
+        "batching",
+        "cuda",
+        "build",
+        "local",
+        "process",
+    ),
+}
+# OpenAI's realtime address also serves vLLM's clients, and hands them on
+ALSO_VLLM = "streamer/protocols/openai/realtime/route.py"
+# whoever reads along with a telephone call does so in the messages of /v1/stream
+ALSO_NATIVE = "streamer/protocols/twilio/call.py"
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -71,6 +110,39 @@ def test_clients_know_of_the_service_only_its_protocol(path: Path) -> None:
     assert not [n for n in names if _of("streamer", n) and n != "streamer.protocol"]
 
 
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_folder_has_its_floor(package: str) -> None:
+    found = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
+    found |= {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert found == set(FLOORS[package])
+
+
+@pytest.mark.parametrize("path", [*_files("streamer"), *_files("engine")], ids=str)
+def test_no_folder_imports_one_above_it(path: Path) -> None:
+    package, *rest = path.relative_to(ROOT).with_suffix("").parts
+    floors = FLOORS[package]
+    if rest == ["__init__"]:
+        allowed: tuple[str, ...] = ()
+    else:
+        allowed = floors[: floors.index(rest[0]) + 1]
+    for name in _imports(path):
+        if _of(package, name):
+            assert name.split(".")[1] in allowed, name
+
+
+@pytest.mark.parametrize("path", _files("streamer/protocols"), ids=str)
+def test_protocols_import_no_other_protocol(path: Path) -> None:
+    place = path.relative_to(ROOT)
+    names = [name.split(".") for name in _imports(path)]
+    folders = {name[2] for name in names if name[:2] == ["streamer", "protocols"]}
+    folders = {name for name in folders if (ROOT / "streamer/protocols" / name).is_dir()}
+    # the one that clients import lies outside; what all protocols need is in streamer.wire
+    if ["streamer", "protocol"] in names:
+        folders.add("native")
+    also = {ALSO_VLLM: "vllm", ALSO_NATIVE: "native"}.get(place.as_posix())
+    assert folders <= {place.parts[2], also}
+
+
 @pytest.mark.parametrize("place", PURE)
 def test_pure_modules_do_no_io_and_read_no_clock(place: str) -> None:
     files = _files(place) if (ROOT / place).is_dir() else [ROOT / place]
@@ -89,6 +161,8 @@ def test_pure_modules_do_no_io_and_read_no_clock(place: str) -> None:
         ("clients.client", ("torch", "starlette", "soundfile")),
         ("clients.transcribe", ("torch", "starlette", "uvicorn")),
         ("wordwire", ("torch", "numpy", "starlette", "soundfile")),
+        ("streamer.transcription.transcriber", ("torch", "starlette")),
+        ("streamer.vad.detector", ("torch", "starlette")),
     ],
 )
 def test_a_module_loads_without_what_it_does_not_need(module: str, absent: tuple[str, ...]) -> None:

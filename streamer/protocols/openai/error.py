@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from engine.api import ModelInfo
 from streamer.access.refusal import Refusal
 from streamer.protocols.language_names import code_of
-from streamer.protocols.openai.model import is_served
+from streamer.protocols.model_names import is_served
 from streamer.service import Service
 
 INVALID = "invalid_request_error"

@@ -23,11 +23,11 @@ from engine.api import EngineBusy, InvalidRequest, Task
 from streamer.access.refusal import no_room
 from streamer.audio.container import AudioError
 from streamer.audio.file_source import Recording
+from streamer.protocols.model_names import names
 from streamer.protocols.openai import format as write
 from streamer.protocols.openai.body import open_form
 from streamer.protocols.openai.error import ApiError, check_model, served_model
 from streamer.protocols.openai.form import TranscriptionRequest, parse_form
-from streamer.protocols.openai.model import names
 from streamer.recording.collector import Collector
 from streamer.service import Service
 from streamer.transport.connection import race

@@ -16,9 +16,7 @@ from typing import Any
 from engine.api import SAMPLE_RATE, EngineError, ModelInfo
 from streamer import wire
 from streamer.audio.pcm import AudioFormat
-from streamer.protocols.openai.body import parse_object
-from streamer.protocols.openai.error import ApiError
-from streamer.protocols.openai.model import is_served
+from streamer.protocols.model_names import is_served
 from streamer.service import Service
 from streamer.session.live import LiveSession
 from streamer.transcription.events import Final, Partial
@@ -32,6 +30,7 @@ from streamer.transport.connection import (
     SlowReader,
     race,
 )
+from streamer.wire import ClientFault, parse_object
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +60,8 @@ class VllmSession:
             await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
         except MessageTooBig as error:
             await self._fail(wire.CLOSE_TOO_BIG, str(error), "invalid_event")
-        except ApiError as error:
-            await self._fail(wire.CLOSE_PROTOCOL_ERROR, error.message, str(error.code))
+        except ClientFault as error:
+            await self._fail(wire.CLOSE_PROTOCOL_ERROR, error.message, error.code)
         except EngineError as error:
             await self._fail(wire.CLOSE_BUSY, str(error), "processing_error")
         except Exception:
@@ -91,7 +90,7 @@ class VllmSession:
                 try:
                     await live.feed(data)
                 except ValueError as error:  # a WAV header that contradicts the format
-                    raise ApiError(str(error), code="invalid_audio") from None
+                    raise ClientFault("invalid_audio", str(error)) from None
             data = await self._receive()
 
     async def _receive(self) -> bytes | None:
@@ -99,7 +98,7 @@ class VllmSession:
         while True:
             try:
                 async with asyncio.timeout(self._service.config.idle_timeout_s):
-                    values = parse_object(await self._connection.receive())
+                    values = parse_object(await self._connection.receive(), None)
                 match values.get("type"):
                     case "session.update":
                         await self._select(values.get("model"))
@@ -108,22 +107,22 @@ class VllmSession:
                             return data
                     case "input_audio_buffer.commit":
                         if not self._is_validated:
-                            raise ApiError(
+                            raise ClientFault(
+                                "model_not_validated",
                                 "expected session.update with the model first",
-                                code="model_not_validated",
                             )
                         self._started.set()
                         if values.get("final") is True:
                             return None
                     case other:
-                        raise ApiError(f"unknown event {other!r:.40}", code="unknown_event")
+                        raise ClientFault("unknown_event", f"unknown event {other!r:.40}")
             except TimeoutError:
-                raise ApiError("expected an event, got none for too long", code="idle") from None
-            except ApiError as error:
+                raise ClientFault("idle", "expected an event, got none for too long") from None
+            except ClientFault as error:
                 self._num_errors += 1
                 if self._num_errors > MAX_ERRORS:
                     raise
-                await self._say_error(error.message, str(error.code))
+                await self._say_error(error.message, error.code)
 
     async def _select(self, model: object) -> None:
         self._is_validated = isinstance(model, str) and is_served(model, self._info)
@@ -181,4 +180,4 @@ def _decode(audio: object) -> bytes:
             raise ValueError
         return base64.b64decode(audio, validate=True)
     except (binascii.Error, ValueError):
-        raise ApiError("audio: expected base64", code="invalid_audio") from None
+        raise ClientFault("invalid_audio", "audio: expected base64") from None

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from engine.api import ModelInfo
 from streamer import schema
 from streamer.audio.pcm import AudioFormat
+from streamer.protocols.model_names import LIVE
 from streamer.protocols.openai.error import ApiError, check_language, check_model
-from streamer.protocols.openai.model import LIVE
 from streamer.transcription.settings import Delay, Endpointing, SessionSettings
 
 LOGPROBS = "item.input_audio_transcription.logprobs"

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from streamer.access.refusal import Refusal
-from streamer.protocols.openai.model import ALIASES
+from streamer.protocols.model_names import ALIASES
 from streamer.protocols.openai.realtime import secret_route
 from streamer.protocols.openai.realtime.config import RealtimeConfig
 from streamer.protocols.openai.realtime.secrets import SecretSessions

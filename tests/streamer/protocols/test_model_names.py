@@ -1,7 +1,7 @@
 import pytest
 
 from engine.api import ModelInfo
-from streamer.protocols.openai.model import ALIASES, is_served, names
+from streamer.protocols.model_names import ALIASES, is_served, names
 
 INFO = ModelInfo("base", ("en",), "cpu", "float32")
 

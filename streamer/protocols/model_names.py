@@ -1,4 +1,4 @@
-"""The model names that clients of OpenAI's API send, and what they stand for here."""
+"""The model names that clients of OpenAI and vLLM send, and what they stand for here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIVE = frozenset({"gpt-realtime-whisper", "gpt-live-transcribe"})
 
 
 def is_served(name: str, info: ModelInfo) -> bool:
-    """Tell whether a client may ask for this model.
+    """Return whether a client may ask for this model.
 
     Names of the same weights at other services count: "openai/whisper-base", "whisper-base" and
     "Systran/faster-whisper-base" all mean "base".
@@ -28,7 +28,7 @@ def is_served(name: str, info: ModelInfo) -> bool:
 
 
 def names(info: ModelInfo) -> tuple[str, ...]:
-    """Give every name that a list of models shows, the served one first."""
+    """Return every name that a list of models shows, the served one first."""
     return (info.name, *ALIASES)
 
 
