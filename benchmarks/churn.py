@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.api import SAMPLE_RATE, Samples
 from engine.batching.draft import Draft
+from engine.batching.encoder import InFlight
 from engine.batching.loop import ModelRunner
 from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler
 from engine.batching.sequence import Sequence
@@ -89,7 +90,7 @@ def run_jobs(
     sounds: dict[int, Samples] = {}
     open_jobs: dict[int, Job] = {}
     by_id: dict[int, Sequence] = {}
-    can_encode: Callable[[], bool] = getattr(runner, "can_encode", lambda: True)
+    encoding: InFlight | None = None
     while len(made) < len(jobs) or open_jobs:
         while len(made) < len(jobs) and len(open_jobs) < at_once:
             if open_jobs and draw.random() > eagerness:
@@ -100,9 +101,10 @@ def run_jobs(
             by_id[sequence.id], open_jobs[sequence.id] = sequence, job
             sounds[sequence.id] = job.sound
             scheduler.add(sequence)
-        work = scheduler.next(ADMIT_ALL if can_encode() else ADMIT_NONE)
+        is_free = encoding is None or encoding.is_over()
+        work = scheduler.next(ADMIT_ALL if is_free else ADMIT_NONE)
         if isinstance(work, Encode):
-            runner.encode(work.sequences, [sounds.pop(s.id) for s in work.sequences])
+            encoding = runner.encode(work.sequences, [sounds.pop(s.id) for s in work.sequences])
         elif work is not None:
             runner.step(work.sequences)
         for id, job in list(open_jobs.items()):

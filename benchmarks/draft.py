@@ -22,8 +22,9 @@ from benchmarks.support.growing import grow
 from benchmarks.support.hardware import describe
 from benchmarks.support.recordings import list_recordings
 from engine.api import Hypothesis, StreamOptions, Window
+from engine.build import DEFAULT_FOLD
 from engine.config import EngineConfig
-from engine.local import DEFAULT_FOLD, LocalEngine, load_engine
+from engine.local import LocalEngine, load_engine
 
 CATEGORIES = ("read_en", "spontaneous_en", "longform_en")
 LIMIT_S = 120.0  # of a recording

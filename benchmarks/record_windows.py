@@ -27,11 +27,11 @@ from streamer.transcription.settings import SessionSettings
 async def main(seconds: float, turn_s: float) -> None:
     engine = load_engine(EngineConfig())
     table: list[list[float | int]] = []
-    settle = engine._loop._settle
+    finish = engine._loop._finish
 
     def record(request: Request) -> bool:
         sequence, length = request.sequence, len(request.window.audio)
-        is_answered = settle(request)
+        is_answered = finish(request)
         if is_answered:
             table.append(
                 [
@@ -45,7 +45,7 @@ async def main(seconds: float, turn_s: float) -> None:
             )
         return is_answered
 
-    engine._loop._settle = record
+    engine._loop._finish = record
     duration_s = 0.0
     try:
         for recording in list_recordings():

@@ -23,9 +23,9 @@ from engine.batching.draft import Draft
 from engine.batching.encoder_pool import DECODER_THREADS
 from engine.batching.page_pool import PagePool
 from engine.batching.sequence import Phase, Sequence
-from engine.build import CROSS_PAGE, SELF_PAGE
+from engine.build import CROSS_PAGE, DEFAULT_FOLD, SELF_PAGE
 from engine.config import EngineConfig
-from engine.local import DEFAULT_FOLD, LocalEngine
+from engine.local import LocalEngine
 from engine.model.folded_tail import KeptPositions, choose_positions
 
 BATCHES = (1, 2, 4, 8)

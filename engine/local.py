@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
-import torch
-
 from engine.api import (
-    SAMPLE_RATE,
     EngineBusy,
     EngineError,
     Hypothesis,
@@ -35,21 +30,11 @@ from engine.batching.request import (
     shift_in_steps,
     write_prefix,
 )
-from engine.batching.scheduler import Scheduler
 from engine.batching.sequence import Sequence
-from engine.build import BuildSpec, build_components
-from engine.checkpoint.locate import resolve_model
-from engine.checkpoint.model_config import read_model_config
+from engine.build import build_components, read_spec
 from engine.config import EngineConfig
 from engine.decoding.language import StreamLanguage
-from engine.decoding.tokenizer import Tokenizer
-from engine.model.folded_tail import SAMPLES_PER_POSITION, choose_positions
-from engine.model.precision import choose_precision
-
-logger = logging.getLogger(__name__)
-
-MAX_STREAMS = {"cpu": 256, "cuda": 4096}  # unless the configuration says otherwise
-DEFAULT_FOLD = 25  # chosen by benchmarks/folded_tail.py
+from engine.model.folded_tail import choose_positions
 
 
 class LocalEngine:
@@ -61,74 +46,39 @@ class LocalEngine:
         Raises:
             ModelError: the model is missing or broken.
         """
-        files = resolve_model(config.model)
+        spec = read_spec(config)
+        self._spec = spec
+        self.tokenizer = spec.tokenizer
         self.counters = Counters()
-        self._config = config
-        self._model_config = read_model_config(files)
-        self.tokenizer = Tokenizer(files.tokenizer, self._model_config.is_multilingual)
-        device = torch.device(choose_device(config.device))
-        precision = choose_precision(config.dtype, device)
-        self._factor = choose_factor(config.encoder_tail)
-        self._margin = round(config.tail_margin_s * SAMPLE_RATE / SAMPLES_PER_POSITION)
-        parts = build_components(
-            BuildSpec(
-                config=config,
-                files=files,
-                model=self._model_config,
-                tokenizer=self.tokenizer,
-                counters=self.counters,
-                device=device,
-                dtype=precision.dtype,
-                make_linear=precision.make_linear,
-                fold=self._factor,
-                num_threads=config.num_threads or count_cores(),
-            )
-        )
+        parts = build_components(spec, self.counters)
         self.model, self.rules, self.runner = parts.model, parts.rules, parts.runner
-        self_pool, cross_pool = parts.self_pool, parts.cross_pool
-        self._max_streams = config.max_streams or MAX_STREAMS[device.type]
-        scheduler = Scheduler(
-            self_pool,
-            cross_pool,
-            max_batch=parts.max_batch,
-            max_encode_batch=parts.max_encode_batch,
-            max_encode_positions=parts.max_encode_positions,
-            max_waiting=self._max_streams,
-            max_background_batch=1 if parts.aside else None,
-        )
-        settler = Finisher(config, self.tokenizer, self.runner, self.counters)
+        self._scheduler = parts.scheduler
+        finisher = Finisher(config, spec.tokenizer, parts.runner, self.counters)
         self._loop = Loop(
-            scheduler,
-            self.runner,
-            settler.settle,
+            parts.scheduler,
+            parts.runner,
+            parts.encoder,
+            finisher.finish,
             self.counters,
-            parts.can_encode,
             tidy=release_heap,
-            aside=parts.aside,
         )
-        self._scheduler = scheduler
-        self._pools = (self_pool, cross_pool)
         self._ids = itertools.count()
         self._num_streams = 0
-        self._info = ModelInfo(
-            config.model,
-            tuple(self.tokenizer.languages) or ("en",),
-            device.type,
-            precision.name,
-        )
 
     @property
     def info(self) -> ModelInfo:
-        return self._info
+        spec = self._spec
+        languages = tuple(self.tokenizer.languages) or ("en",)
+        return ModelInfo(spec.config.model, languages, spec.device.type, spec.precision.name)
 
     @property
     def num_pages(self) -> int:
         """Pages of K/V in both pools."""
-        return sum(pool.num_pages for pool in self._pools)
+        return self._scheduler.num_pages
 
     @property
     def num_free_pages(self) -> int:
-        return sum(pool.num_free for pool in self._pools)
+        return self._scheduler.num_free_pages
 
     @property
     def num_streams(self) -> int:
@@ -146,7 +96,7 @@ class LocalEngine:
         return self._scheduler.num_running
 
     def statistics(self) -> Mapping[str, float]:
-        """Give the counters, and what is held now. Implements `engine.api.Measured`."""
+        """Return the counters, and what is held now. Implements `engine.api.Measured`."""
         return {
             **self.counters.totals(),
             "streams": self.num_streams,
@@ -165,8 +115,9 @@ class LocalEngine:
 
     def stream(self, options: StreamOptions) -> AbstractAsyncContextManager[LocalStream]:
         check_options(options, self.tokenizer)
-        if self._num_streams >= self._max_streams:
-            raise EngineBusy(f"{self._max_streams} streams are open already")
+        max_streams = self._spec.max_streams
+        if self._num_streams >= max_streams:
+            raise EngineBusy(f"{max_streams} streams are open already")
         return self._open(options)
 
     @asynccontextmanager
@@ -209,7 +160,8 @@ class LocalEngine:
     def _make_request(
         self, state: StreamState, window: Window, on_done: Callable[[Result], None]
     ) -> Request:
-        config, tokenizer = self._model_config, self.tokenizer
+        spec, tokenizer = self._spec, self.tokenizer
+        config = spec.model
         detected_language = state.language.settled
         language = None if detected_language is None else detected_language.language
         prefix = write_prefix(state.options, window.prompt, language, config, tokenizer)
@@ -220,8 +172,8 @@ class LocalEngine:
             deadline=window.deadline,
             kept=choose_positions(
                 len(window.audio),
-                factor=self._factor,
-                margin=self._margin,
+                factor=spec.fold,
+                margin=spec.margin,
                 num_positions=config.max_source_positions,
             ),
             prefix=prefix,
@@ -236,7 +188,7 @@ class LocalEngine:
             seed=window.start // 160 * 31 + len(window.audio),
         )
         memory = state.last_hypothesis
-        if self._config.use_drafts and memory is not None and window.start >= memory.start:
+        if spec.config.use_drafts and memory is not None and window.start >= memory.start:
             moved = move_draft(
                 memory.tokens,
                 shift_in_steps(window.start - memory.start),
@@ -267,22 +219,3 @@ def load_engine(config: EngineConfig) -> LocalEngine:
     engine = LocalEngine(config)
     engine.start()
     return engine
-
-
-def choose_device(device: str) -> str:
-    """Take the device that was asked for, or of "auto" the GPU where there is one."""
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def choose_factor(encoder_tail: str | int) -> int | None:
-    """Give how many silent positions are folded into one; None for none of them."""
-    if encoder_tail == "auto":
-        return DEFAULT_FOLD
-    return None if encoder_tail == "full" else int(encoder_tail)
-
-
-def count_cores() -> int:
-    """Count the cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

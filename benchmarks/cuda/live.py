@@ -23,6 +23,7 @@ from benchmarks.cuda.decode import Row3
 from benchmarks.support.random_model import make_config, make_weights
 from engine.api import SAMPLE_RATE, EngineBusy, Samples
 from engine.batching.counters import Counters
+from engine.batching.encoder import InFlight
 from engine.batching.page_pool import PagePool
 from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler
 from engine.batching.sequence import Sequence
@@ -153,6 +154,7 @@ class Load:
         sounds: dict[int, Samples] = {}
         by_id: dict[int, int] = {}
         at, round_start, next_id = 0, 0.0, 0
+        encoding: InFlight | None = None
         while True:
             now = time.perf_counter()
             is_over = now > began + self.seconds
@@ -183,12 +185,13 @@ class Load:
                 sounds[sequence.id] = noise[first : first + length]
                 open_[stream] = (sequence, moment, window.is_final)
                 by_id[sequence.id] = stream
-            work = scheduler.next(ADMIT_ALL if runner.can_encode() else ADMIT_NONE)
+            is_free = encoding is None or encoding.is_over()
+            work = scheduler.next(ADMIT_ALL if is_free else ADMIT_NONE)
             if work is None:
                 time.sleep(0.0002)
                 continue
             if isinstance(work, Encode):
-                runner.encode(work.sequences, [sounds.pop(s.id) for s in work.sequences])
+                encoding = runner.encode(work.sequences, [sounds.pop(s.id) for s in work.sequences])
                 continue
             runner.step(work.sequences)
             now = time.perf_counter()

@@ -21,7 +21,7 @@ from engine.decoding.word_times import align_words
 
 
 class AligningRunner(ModelRunner, Protocol):
-    """What settling needs of a runner."""
+    """What finishing needs of a runner."""
 
     def read_alignment(self, sequence: Decode) -> Tensor: ...
 
@@ -37,11 +37,11 @@ class Finisher:
         self._runner = runner
         self._counters = counters
 
-    def settle(self, request: Request) -> bool:
-        """Answer a request whose sequence stopped, or say (False) that it decodes on."""
+    def finish(self, request: Request) -> bool:
+        """Answer a request whose sequence stopped; return False if it decodes on."""
         sequence = request.sequence
         if sequence.needs_language:
-            self._settle_language(request)
+            self._set_language(request)
             return False
         self._counters.num_attempts += 1
         hypothesis = self._write(request)
@@ -54,7 +54,7 @@ class Finisher:
         request.on_done(chosen)
         return True
 
-    def _settle_language(self, request: Request) -> None:
+    def _set_language(self, request: Request) -> None:
         sequence = request.sequence
         assert sequence.language_probabilities is not None
         window = request.window

@@ -1,6 +1,7 @@
 """The step loop: one thread that takes requests in, runs the model, and hands texts out.
 
-Where an encode would hold up those who decode, other threads do it (`aside.py`).
+Each step asks the scheduler what is next, then starts an encode or runs the decoder once, and then
+postprocesses: sequences that stopped are finished and answered.
 """
 
 from __future__ import annotations
@@ -11,32 +12,37 @@ import time
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
 
 from engine.api import EngineBusy, EngineError, Samples, StreamLost
 from engine.batching.counters import Counters
-from engine.batching.encoder_pool import DECODER_THREADS, EncoderPool
+from engine.batching.encoder import Encoder, InFlight
 from engine.batching.request import Request
-from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler, Step
-from engine.batching.sequence import Phase, Sequence
+from engine.batching.scheduler import Encode, Scheduler, Step
+from engine.batching.sequence import Sequence
 
 logger = logging.getLogger(__name__)
 
 IDLE_S = 0.5  # without work before memory is given back
-TIDY_S = 20.0  # between two times that it is, work or not: it holds up all for some 50 ms
+TIDY_INTERVAL_S = 20.0  # at most, work or not: giving memory back pauses everything for some 50 ms
 
 
 class ModelRunner(Protocol):
-    """What the loop needs of a runner; tests run the loop without a model."""
+    """What runs the model for the loop and its encoder; tests run the loop without a model."""
 
-    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None: ...
+    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> InFlight | None:
+        """Encode windows, or start to: see `engine.batching.encoder.DeviceEncoder`."""
+        ...
 
-    def step(self, sequences: Rows[Sequence]) -> None: ...
+    def step(self, sequences: Rows[Sequence]) -> None:
+        """Run the decoder once."""
+        ...
 
-    def forget(self, sequence: Sequence) -> None: ...
+    def forget(self, sequence: Sequence) -> None:
+        """Drop what is kept of a sequence outside the pools."""
+        ...
 
 
 class Loop:
@@ -46,40 +52,36 @@ class Loop:
         self,
         scheduler: Scheduler,
         runner: ModelRunner,
-        settle: Callable[[Request], bool],
+        encoder: Encoder,
+        finish: Callable[[Request], bool],
         counters: Counters,
-        can_encode: Callable[[], bool] = lambda: True,
         tidy: Callable[[], None] = lambda: None,
-        aside: EncoderPool | None = None,
     ) -> None:
         """Prepare the loop; `start` starts its thread.
 
         Args:
-            settle: called after each step for a sequence that stopped or that heard its language;
-                True ends the request, which has been answered; False lets it decode on.
-            can_encode: False while the runner still encodes.
+            encoder: opened by `start` and closed by `close`.
+            finish: called after each step for a sequence that stopped or whose language was
+                detected; True ends the request, which has been answered; False lets it decode on.
             tidy: called now and then, best when there is nothing to do.
-            aside: encodes beside the loop; None where the runner's own `encode` holds up nobody.
         """
         self._scheduler = scheduler
         self._runner = runner
-        self._settle = settle
+        self._encoder = encoder
+        self._finish = finish
         self._counters = counters
-        self._can_encode = can_encode
         self._tidy = tidy
-        self._aside = aside
         self._tidied_at = time.monotonic()
         self._has_worked = False  # since then
         self._inbox: deque[tuple[Request, bool]] = deque()  # True: new, False: abort
-        self._requests: dict[int, Request] = {}  # by sequence id, from submit to its outcome
+        self._requests: dict[int, Request] = {}  # by sequence id, from submit to its result
         self._wake = threading.Condition()
-        self._has_news = False  # something was encoded aside, or can be
+        self._has_news = False  # of the encoder
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
-        if self._aside is not None:
-            self._aside.start(self._note_news)
+        self._encoder.open(self._note_news)
         self._thread.start()
 
     def submit(self, request: Request) -> None:
@@ -97,8 +99,8 @@ class Loop:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
-        if self._aside is not None:
-            self._aside.close()
+        self._encoder.close()
+        self._take_encoded()
 
     def _note_news(self) -> None:
         with self._wake:
@@ -124,78 +126,100 @@ class Loop:
                 if self._is_closing:
                     break
                 self._has_news = False
-            if is_idle or (self._has_worked and time.monotonic() >= self._tidied_at + TIDY_S):
+            if is_idle or (
+                self._has_worked and time.monotonic() >= self._tidied_at + TIDY_INTERVAL_S
+            ):
                 self._tidy()
                 self._tidied_at, self._has_worked = time.monotonic(), False
-            has_worked = self.turn()
+            has_worked = self.step()
             self._has_worked |= has_worked
-            has_more = bool(self._requests) and (has_worked or self._aside is None)
+            has_more = bool(self._requests) and has_worked
         for request in (*self._requests.values(), *(r for r, is_new in self._inbox if is_new)):
             self._answer(request, StreamLost("the engine was closed"))
 
     def _until_tidy(self) -> float | None:
-        """Give the seconds without work until memory is given back; None: there is none to give."""
+        """Return the seconds without work until memory is given back, or None if there is none."""
         if not self._has_worked:
             return None
-        return max(IDLE_S, self._tidied_at + TIDY_S - time.monotonic())
+        return max(IDLE_S, self._tidied_at + TIDY_INTERVAL_S - time.monotonic())
 
-    def turn(self) -> bool:
-        """Take in what has arrived, then run one encode or one step; tell whether there was one."""
+    def step(self) -> bool:
+        """Take in what has arrived, then start an encode or run a decoder step.
+
+        Returns:
+            False if there was nothing to do until something else arrives.
+        """
+        self._take_messages()
+        self._take_encoded()
+        work = self._scheduler.next(self._encoder.admission)
+        if isinstance(work, Encode):
+            self._start_encoding(work)
+        else:
+            self._encoder.make_way(work)
+            if work is not None:
+                self._decode(work)
+        return work is not None
+
+    def _take_messages(self) -> None:
         while self._inbox:
             request, is_new = self._inbox.popleft()
             if is_new:
                 self._take_in(request)
             elif request.sequence.id in self._requests:
                 self._drop(request)
-        if self._aside is not None:
-            return self._turn_beside(self._aside)
-        work = self._scheduler.next(ADMIT_ALL if self._can_encode() else ADMIT_NONE)
-        if work is not None:
-            duration_s = self._attempt(work, lambda: self._carry_out(work))
-            self._scheduler.ran(work, duration_s)
-        return work is not None
 
-    def _turn_beside(self, aside: EncoderPool) -> bool:
-        for job in aside.take_done():
-            self._counters.encode_s += job.duration_s
-            if job.error is not None:
-                self._fail(job.work, job.error)
-            self._scheduler.end_encoding(job.work)
-        work = self._scheduler.next(aside.room)
-        if isinstance(work, Encode):
-            is_background = self._scheduler.begin_encoding(work)
-            self._counters.num_encodes += 1
-            self._counters.num_encoded += len(work.sequences)
-            aside.put(work, self._audio(work), is_background=is_background)
-            return True
-        aside.note_decoding(work)
-        if work is not None:
-            # each time: a thread that has just begun to compute takes what another one set last
-            torch.set_num_threads(DECODER_THREADS)
-            self._attempt(work, lambda: self._carry_out(work))
-        return work is not None
+    def _take_in(self, request: Request) -> None:
+        sequence = request.sequence
+        try:
+            replaced = self._scheduler.add(sequence)
+        except EngineBusy as error:
+            request.on_done(error)
+            return
+        self._requests[sequence.id] = request
+        if replaced is not None:
+            older = self._requests[replaced.id]
+            self._answer(older, EngineBusy("a newer window of the stream took its place"))
 
-    def _attempt(self, work: Encode | Step, run: Callable[[], None]) -> float:
-        """Run a piece of work; whatever it raises costs its windows, and nobody else's.
+    def _start_encoding(self, work: Encode) -> None:
+        self._counters.num_encodes += 1
+        self._counters.num_encoded += len(work.sequences)
+        self._scheduler.begin_encoding(work)
+        audio = [self._requests[sequence.id].window.audio for sequence in work.sequences]
+        self._encoder.start(work, audio)
 
-        Returns:
-            Seconds that it took.
-        """
+    def _take_encoded(self) -> None:
+        for encoded in self._encoder.take_done():
+            self._counters.encode_s += encoded.duration_s
+            if encoded.error is not None:
+                self._fail(encoded.work, encoded.error)
+            self._scheduler.record(encoded.work, encoded.blocked_s)
+            self._scheduler.end_encoding(encoded.work)
+
+    def _decode(self, step: Step) -> None:
+        """Run a decoder step; whatever it raises costs the windows in it and no others."""
         start = time.perf_counter()
         try:
-            run()
+            self._runner.step(step.sequences)
+            self._postprocess(step)
         except Exception as error:
             # the edge of the engine: a bug costs the requests that met it, never the service
-            self._fail(work, error)
+            self._fail(step, error)
         duration_s = time.perf_counter() - start
-        if isinstance(work, Encode):
-            self._counters.encode_s += duration_s
-        else:
-            self._counters.decode_s += duration_s
-        return duration_s
+        self._counters.decode_s += duration_s
+        self._scheduler.record(step, duration_s)
+
+    def _postprocess(self, step: Step) -> None:
+        """Finish the sequences that stopped, or that are to go on in the language detected."""
+        for sequence in step.sequences:
+            # a runner may answer one step late
+            has_language = sequence.needs_language and sequence.language_probabilities is not None
+            if sequence.is_stopped or has_language:
+                request = self._requests[sequence.id]
+                if self._finish(request):
+                    self._drop(request)
 
     def _fail(self, work: Encode | Step, error: Exception) -> None:
-        """Tell those whose work failed."""
+        """Answer the requests whose work failed."""
         self._counters.num_failures += 1
         if isinstance(error, torch.OutOfMemoryError):
             logger.warning("out of memory with %d windows at once", len(work.sequences))
@@ -208,35 +232,6 @@ class Loop:
             if sequence.id in self._requests:
                 self._answer(self._requests[sequence.id], StreamLost(message))
 
-    def _audio(self, work: Encode) -> list[Samples]:
-        return [self._requests[sequence.id].window.audio for sequence in work.sequences]
-
-    def _take_in(self, request: Request) -> None:
-        sequence = request.sequence
-        try:
-            with self._pages_unwritten():
-                replaced = self._scheduler.add(sequence)
-        except EngineBusy as error:
-            request.on_done(error)
-            return
-        self._requests[sequence.id] = request
-        if replaced is not None:
-            older = self._requests[replaced.id]
-            self._answer(older, EngineBusy("a newer window of the stream took its place"))
-
-    def _carry_out(self, work: Encode | Step) -> None:
-        if isinstance(work, Encode):
-            self._runner.encode(work.sequences, self._audio(work))
-            return
-        self._runner.step(work.sequences)
-        for sequence in work.sequences:
-            # a runner may answer one step late
-            has_heard = sequence.needs_language and sequence.language_probabilities is not None
-            if sequence.is_stopped or has_heard:
-                request = self._requests[sequence.id]
-                if self._settle(request):
-                    self._drop(request)
-
     def _answer(self, request: Request, error: EngineError) -> None:
         self._drop(request)
         request.on_done(error)
@@ -244,11 +239,5 @@ class Loop:
     def _drop(self, request: Request) -> None:
         sequence = request.sequence
         self._requests.pop(sequence.id, None)
-        if sequence.phase is not Phase.DONE:
-            with self._pages_unwritten():
-                self._scheduler.release(sequence)
+        self._scheduler.release(sequence)
         self._runner.forget(sequence)
-
-    def _pages_unwritten(self) -> AbstractContextManager[object]:
-        """Keep the encoder from writing into pages, since some are to be freed."""
-        return nullcontext() if self._aside is None else self._aside.writing

@@ -76,8 +76,6 @@ class EagerRunner:
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
         """Encode windows together and store their cross-attention K/V in their pages."""
-        self._counters.num_encodes += 1
-        self._counters.num_encoded += len(sequences)
         for _ in self.encode_in_pieces(sequences, audio):
             pass
 

@@ -25,6 +25,11 @@ class Encode:
 
     sequences: tuple[Sequence, ...]
 
+    @property
+    def is_background(self) -> bool:
+        """None of them is awaited."""
+        return not any(map(_is_awaited, self.sequences))
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -101,6 +106,15 @@ class Scheduler:
     def num_running(self) -> int:
         return len(self._running)
 
+    @property
+    def num_pages(self) -> int:
+        """Pages of K/V in both pools."""
+        return self._self_pool.num_pages + self._cross_pool.num_pages
+
+    @property
+    def num_free_pages(self) -> int:
+        return self._self_pool.num_free + self._cross_pool.num_free
+
     def add(self, sequence: Sequence) -> Sequence | None:
         """Let a window wait for its turn.
 
@@ -119,15 +133,19 @@ class Scheduler:
         return older
 
     def release(self, sequence: Sequence) -> None:
-        """Take a sequence out, finished or not, and free its pages. Doing it twice does nothing."""
+        """Take a sequence out, finished or not, and free its pages. Doing it twice does nothing.
+
+        An encoder may still write into the pages of a window that it encodes: these are freed when
+        it is done.
+        """
         if sequence.phase is Phase.DONE:
             return
         holders = self._waiting if sequence.phase is Phase.WAITING else self._running
         holders.remove(sequence)
+        is_written = sequence.phase is Phase.ENCODING
         sequence.phase = Phase.DONE
-        self._self_pool.free(sequence.self_pages)
-        self._cross_pool.free(sequence.cross_pages)
-        sequence.self_pages = sequence.cross_pages = ()
+        if not is_written:
+            self._free(sequence)
 
     def next(self, room: Admission = ADMIT_ALL) -> Encode | Step | None:
         """Choose what to run now; None if there is nothing to do."""
@@ -138,20 +156,25 @@ class Scheduler:
         running = tuple(s for s in self._running if s.phase is Phase.RUNNING)
         return Step(running) if running else None
 
-    def begin_encoding(self, work: Encode) -> bool:
-        """Let windows be encoded while others decode; tell whether nobody awaits them."""
+    def begin_encoding(self, work: Encode) -> None:
+        """Let windows be encoded while others decode."""
         for sequence in work.sequences:
             sequence.phase = Phase.ENCODING
-        return not any(map(_is_awaited, work.sequences))
 
     def end_encoding(self, work: Encode) -> None:
-        """Let windows that were encoded meanwhile decode, if they are still wanted."""
+        """Let windows that were encoded decode, and free the pages of those released meanwhile."""
         for sequence in work.sequences:
             if sequence.phase is Phase.ENCODING:
                 sequence.phase = Phase.RUNNING
+            elif sequence.phase is Phase.DONE:
+                self._free(sequence)
 
-    def ran(self, work: Encode | Step, duration_s: float) -> None:
-        """Note how long a piece of work took, to keep encoding within its share."""
+    def record(self, work: Encode | Step, duration_s: float) -> None:
+        """Keep encoding within its share of the time.
+
+        Args:
+            duration_s: how long this work kept the loop from any other.
+        """
         if isinstance(work, Encode):
             if len(self._running) > len(work.sequences):  # others waited for it
                 self._encode_debt_s += duration_s * (1 - ENCODE_SHARE)
@@ -204,6 +227,11 @@ class Scheduler:
             return False
         sequence.self_pages, sequence.cross_pages = self_pages, cross_pages
         return True
+
+    def _free(self, sequence: Sequence) -> None:
+        self._self_pool.free(sequence.self_pages)
+        self._cross_pool.free(sequence.cross_pages)
+        sequence.self_pages = sequence.cross_pages = ()
 
     def _find(self, stream_id: int) -> Sequence | None:
         for sequence in (*self._waiting, *self._running):

@@ -15,7 +15,7 @@ class Phase(enum.Enum):
     WAITING = "waiting"  # for room, then to be encoded
     ENCODING = "encoding"  # has its pages; is encoded while others decode
     RUNNING = "running"  # has its pages; joins every step
-    DONE = "done"  # finished or aborted; holds nothing
+    DONE = "done"  # finished or aborted; holds pages only while an encoder still writes to them
 
 
 @dataclass(slots=True, eq=False)

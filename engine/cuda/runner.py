@@ -109,14 +109,8 @@ class CudaRunner:
             list(tokenizer.languages.values()), dtype=torch.int64, device=pools.device
         )
 
-    def can_encode(self) -> bool:
-        """Say whether the encoder is free; while it is not, windows gather for the next call."""
-        return self._encoding is None or self._encoding.is_over()
-
-    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
-        """Start to encode windows together."""
-        self._counters.num_encodes += 1
-        self._counters.num_encoded += len(sequences)
+    def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Done:
+        """Start to encode windows together; return when it will be over."""
         self._encoding = self._encoder.encode(
             audio,
             [sequence.kept for sequence in sequences],
@@ -125,6 +119,7 @@ class CudaRunner:
         )
         for sequence in sequences:
             self._encoded[sequence.id] = self._encoding
+        return self._encoding
 
     def step(self, sequences: Rows[Sequence]) -> None:
         """Start a pass of those that are ready, then read the pass before it.

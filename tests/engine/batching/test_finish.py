@@ -36,7 +36,7 @@ class FakeRunner:
 class Setup:
     def __init__(self, tokenizer: Any, *, is_final: bool = True) -> None:
         self.tokenizer = tokenizer
-        self.settler = Finisher(EngineConfig(), tokenizer, FakeRunner(), Counters())
+        self.finisher = Finisher(EngineConfig(), tokenizer, FakeRunner(), Counters())
         self.outcomes: list[Result] = []
         options = StreamOptions(language="en", temperatures=(0.0, 0.2, 0.4))
         self.stream = StreamState(0, options, StreamLanguage("en"))
@@ -56,7 +56,7 @@ class Setup:
         self.sequence.logprobs = [logprob] * (len(self.sequence.tokens) + 1)
         self.sequence.no_speech_probability = silence
         self.sequence.is_ended = True
-        return self.settler.settle(self.request)
+        return self.finisher.finish(self.request)
 
     @property
     def answer(self) -> Hypothesis:
@@ -122,7 +122,7 @@ def test_a_language_is_settled_before_the_text(base: Any) -> None:
     setup.sequence.prefix = list(base.tokenizer.start_sequence("en", setup.stream.options.task))
     setup.sequence.needs_language = True
     setup.sequence.language_probabilities = {"en": 0.05, "fr": 0.95}
-    assert not setup.settler.settle(setup.request)
+    assert not setup.finisher.finish(setup.request)
     assert setup.sequence.prefix[1] == base.tokenizer.languages["fr"]
     assert not setup.sequence.needs_language and not setup.outcomes
     setup.say(" Bonjour.")

@@ -137,14 +137,14 @@ def test_encoding_does_not_hold_up_those_who_decode() -> None:
         scheduler.add(make_sequence(id))
     work = scheduler.next()
     assert encoded(work) == [0] and work is not None
-    scheduler.ran(work, 0.04)  # nobody waited for the first
+    scheduler.record(work, 0.04)  # nobody waited for the first
     work = scheduler.next()
     assert encoded(work) == [1] and work is not None
-    scheduler.ran(work, 0.04)
+    scheduler.record(work, 0.04)
     for _ in range(4):  # 0.04 s of steps for 0.04 s of encoding
         work = scheduler.next()
         assert stepped(work) == [0, 1] and work is not None
-        scheduler.ran(work, 0.01)
+        scheduler.record(work, 0.01)
     assert encoded(scheduler.next()) == [2]
 
 
@@ -155,7 +155,7 @@ def test_a_final_does_not_wait_for_partials_to_decode() -> None:
     for _ in range(2):
         work = scheduler.next()
         assert isinstance(work, Encode)
-        scheduler.ran(work, 1.0)
+        scheduler.record(work, 1.0)
     scheduler.add(make_sequence(2))
     assert stepped(scheduler.next()) == [0, 1]
     scheduler.add(make_sequence(3, is_final=True))
@@ -197,7 +197,7 @@ def test_nothing_leaks_after_a_thousand_random_admissions_and_aborts() -> None:
         for _ in range(rng.randrange(3)):
             work = setup.scheduler.next()
             if work is not None:
-                setup.scheduler.ran(work, rng.random() * 0.1)
+                setup.scheduler.record(work, rng.random() * 0.1)
         while alive and rng.random() < 0.4:
             setup.scheduler.release(alive.pop(rng.randrange(len(alive))))
         held = [s for s in alive if s.phase is Phase.RUNNING]
@@ -224,7 +224,7 @@ def test_a_recording_does_not_break_into_the_decoding_of_partials() -> None:
         scheduler.add(make_sequence(number))
         work = scheduler.next()
         assert isinstance(work, Encode)
-        scheduler.ran(work, 1.0)
+        scheduler.record(work, 1.0)
     scheduler.add(make_sequence(2, is_final=True, deadline=float("inf")))
     assert stepped(scheduler.next()) == [0, 1]
 
@@ -254,8 +254,25 @@ def test_what_is_encoded_meanwhile_decodes_afterwards() -> None:
     scheduler.add(make_sequence(1))
     work = scheduler.next()
     assert isinstance(work, Encode)
-    assert scheduler.begin_encoding(work) is False
+    assert not work.is_background
+    scheduler.begin_encoding(work)
     assert scheduler.next() is None
     scheduler.release(work.sequences[0])
     scheduler.end_encoding(work)
     assert stepped(scheduler.next()) == [1]
+
+
+def test_pages_of_a_window_that_is_being_encoded_are_freed_when_that_has_ended() -> None:
+    scheduler = Setup().scheduler
+    scheduler.add(make_sequence(0))
+    scheduler.add(make_sequence(1))
+    work = scheduler.next()
+    assert isinstance(work, Encode)
+    scheduler.begin_encoding(work)
+    num_free = scheduler.num_free_pages
+    scheduler.release(work.sequences[0])
+    assert work.sequences[0].cross_pages and scheduler.num_free_pages == num_free
+    scheduler.end_encoding(work)
+    assert not work.sequences[0].cross_pages and scheduler.num_free_pages > num_free
+    scheduler.release(work.sequences[1])
+    assert scheduler.num_free_pages == scheduler.num_pages

@@ -13,6 +13,8 @@ import torch
 
 from engine.batching.counters import Counters
 from engine.batching.draft import Draft
+from engine.batching.encoder import DeviceEncoder
+from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode
 from engine.batching.sequence import Phase, Sequence
 from engine.cuda.batch import KEEP, Row
 from engine.cuda.launch import RESULT_FIELDS, Done, Launched
@@ -239,13 +241,14 @@ def test_what_is_being_encoded_holds_nobody_up() -> None:
     first, second = make_sequence(1), make_sequence(2)
     runner.step([first])
     device.is_encoded = False
-    runner.encode([second], [np.zeros(1, np.float32)])
-    assert not runner.can_encode()
+    encoder = DeviceEncoder(runner.encode)
+    encoder.start(Encode((second,)), [np.zeros(1, np.float32)])
+    assert encoder.admission is ADMIT_NONE
     runner.step([first, second])
     runner.step([first, second])
     assert all(len(rows) == 1 for rows in device.passes)
     device.is_encoded = True
-    assert runner.can_encode()
+    assert encoder.admission is ADMIT_ALL
     finish(runner, [first, second])
     assert (first.tokens, second.tokens) == ([1, 2, 3], [4])
 
