@@ -20,10 +20,9 @@ from websockets.typing import Origin
 from streamer.config import ServerConfig
 from streamer.transport import server
 from tests.faults.speaker import speech, words_of
-from tests.faults.test_restart import free_port
 from tests.support.audio import riff
 from tests.support.engines import CountingEngine
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running, free_port, running
 
 SAMPLE = Path(__file__).parents[2] / "deploy/nginx.conf"
 KEY = "a-key-for-the-proxy-tests"

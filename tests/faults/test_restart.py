@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import socket
 
 import pytest
 
@@ -13,6 +11,7 @@ from clients import client, retry
 from streamer.protocol import Final, Start
 from tests.faults.speaker import PACKET_S, speech, words_of
 from tests.faults.victim import Victim, victim
+from tests.support.running_service import free_port
 
 NUM_SENTENCES = 4
 START = Start(language="en")
@@ -21,16 +20,6 @@ START = Start(language="en")
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_DELAY_S", 0.2)
-
-
-def free_port() -> int:
-    """Find a port that nobody is given by chance while no service listens there."""
-    draw = random.Random()
-    while True:
-        port = draw.randrange(20_000, 32_000)  # below those of outgoing connections and of port 0
-        with contextlib.suppress(OSError), socket.socket() as found:
-            found.bind(("127.0.0.1", port))
-            return port
 
 
 async def _talk(url: str, audio: bytes, pace: float) -> list[Final]:

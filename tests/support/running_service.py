@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -64,3 +66,13 @@ async def running(
     finally:
         server.should_exit = True
         await serving
+
+
+def free_port() -> int:
+    """Find a port that no other process is given by chance while no service listens there."""
+    draw = random.Random()
+    while True:
+        port = draw.randrange(20_000, 32_000)  # below those of outgoing connections and of port 0
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            return port

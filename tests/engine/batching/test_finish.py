@@ -16,7 +16,7 @@ from engine.batching.request import Request, Result, StreamState
 from engine.batching.sequence import Sequence
 from engine.config import EngineConfig
 from engine.decoding.language import DetectedLanguage, StreamLanguage
-from tests.engine.batching.test_scheduler import make_sequence
+from tests.support.sequences import make_sequence
 
 pytestmark = pytest.mark.model
 

@@ -15,7 +15,7 @@ from engine.batching.request import (
     write_prefix,
 )
 from engine.batching.sequence import Sequence
-from tests.engine.batching.test_scheduler import make_sequence
+from tests.support.sequences import make_sequence
 
 pytestmark = pytest.mark.model
 

@@ -16,13 +16,14 @@ from engine.api import Samples
 from engine.batching.counters import Counters
 from engine.batching.draft import Draft
 from engine.batching.runner import EagerRunner
-from engine.batching.sequence import Phase, Sequence
+from engine.batching.sequence import Sequence
 from engine.checkpoint.model_config import ModelConfig
 from engine.decoding.rules import Rules
 from engine.decoding.tokenizer import Tokenizer
 from engine.model.folded_tail import KeptPositions
 from engine.model.sdpa import SdpaAttention
 from engine.model.whisper import Whisper
+from tests.support.sequences import make_running
 from tests.support.small_model import CONFIG, make_weights
 
 EOT, SOT, NO_SPEECH, BEGIN = 150, 151, 157, 160
@@ -59,22 +60,16 @@ def make_runner(seed: int = 0) -> EagerRunner:
     return EagerRunner(Whisper(config, weights), attention, rules, tokenizer, device, Counters())
 
 
-def make_sequence(id: int, *, prompt: Rows[int] = (), **fields: Any) -> Sequence:
-    sequence = Sequence(
-        id=id,
-        stream_id=id,
-        is_final=False,
-        deadline=0.0,
+def make_prompted(id: int, *, prompt: Rows[int] = (), **fields: Any) -> Sequence:
+    return make_running(
+        id,
+        num_self_pages=SELF_PAGES,
         kept=KeptPositions(20, 2, 5),
         prefix=[*prompt, SOT, LANGUAGES["aa"], 155],
         max_tokens=40,
         sot_index=len(prompt),
         **fields,
     )
-    sequence.self_pages = tuple(range(id * SELF_PAGES, (id + 1) * SELF_PAGES))
-    sequence.cross_pages = (id,)
-    sequence.phase = Phase.RUNNING
-    return sequence
 
 
 def make_audio(seed: int) -> Samples:
@@ -93,7 +88,7 @@ def run(runner: EagerRunner, *sequences: Sequence) -> None:
 @pytest.fixture(scope="module")
 def alone() -> list[Sequence]:
     """Five sequences, each decoded alone."""
-    sequences = [make_sequence(id, prompt=range(id)) for id in range(5)]
+    sequences = [make_prompted(id, prompt=range(id)) for id in range(5)]
     for sequence in sequences:
         run(make_runner(), sequence)
     return sequences
@@ -108,7 +103,7 @@ def test_texts_differ_and_are_long_enough_to_tell(alone: list[Sequence]) -> None
 
 
 def test_a_batch_of_n_equals_n_of_one(alone: list[Sequence]) -> None:
-    together = [make_sequence(id, prompt=range(id)) for id in range(5)]
+    together = [make_prompted(id, prompt=range(id)) for id in range(5)]
     run(make_runner(), *together)
     assert [s.tokens for s in together] == [s.tokens for s in alone]
     assert [s.logprobs for s in together] == [s.logprobs for s in alone]
@@ -119,7 +114,7 @@ def test_a_draft_changes_nothing_but_the_steps(alone: list[Sequence], wrong: tup
     runner = make_runner()
     for expected in alone:
         guess = [7 if n in wrong else token for n, token in enumerate(expected.tokens)]
-        sequence = make_sequence(expected.id, prompt=range(expected.id))
+        sequence = make_prompted(expected.id, prompt=range(expected.id))
         sequence.draft = Draft(guess, BEGIN)
         run(runner, sequence)
         assert sequence.tokens == expected.tokens
@@ -132,13 +127,13 @@ def test_a_draft_changes_nothing_but_the_steps(alone: list[Sequence], wrong: tup
 
 def test_a_window_encoded_slowly_is_encoded_the_same(alone: list[Sequence]) -> None:
     runner = make_runner()
-    slow, quick = (make_sequence(id, prompt=range(id)) for id in (3, 1))
+    slow, quick = (make_prompted(id, prompt=range(id)) for id in (3, 1))
     left = []
     for num_left in runner.encode_in_pieces([slow], [make_audio(slow.id)]):
         left.append(num_left)
         run(runner, quick)  # others are planned, encoded and decoded in between
         assert quick.tokens == alone[1].tokens
-        quick = make_sequence(1, prompt=range(1))
+        quick = make_prompted(1, prompt=range(1))
     assert left == list(range(make_config().encoder_layers + 2, 0, -1))
     while not slow.is_stopped:
         runner.step([slow])
@@ -148,7 +143,7 @@ def test_a_window_encoded_slowly_is_encoded_the_same(alone: list[Sequence]) -> N
 def test_windows_encoded_in_threads_of_any_number_are_the_same(alone: list[Sequence]) -> None:
     before = torch.get_num_threads()
     runner = make_runner()
-    sequences = [make_sequence(id, prompt=range(id)) for id in range(4)]
+    sequences = [make_prompted(id, prompt=range(id)) for id in range(4)]
 
     def encode(sequence: Sequence) -> None:
         torch.set_num_threads(1 + sequence.id % 2)
@@ -168,7 +163,7 @@ def test_windows_encoded_in_threads_of_any_number_are_the_same(alone: list[Seque
 
 def test_a_window_that_lost_its_pages_is_not_written_anywhere(alone: list[Sequence]) -> None:
     runner = make_runner()
-    kept, lost = (make_sequence(id, prompt=range(id)) for id in (1, 2))
+    kept, lost = (make_prompted(id, prompt=range(id)) for id in (1, 2))
     for num_left in runner.encode_in_pieces([lost, kept], [make_audio(2), make_audio(1)]):
         if num_left == 1:
             lost.cross_pages = ()
@@ -179,7 +174,7 @@ def test_a_window_that_lost_its_pages_is_not_written_anywhere(alone: list[Sequen
 
 def test_the_language_is_probed_before_it_is_read(alone: list[Sequence]) -> None:
     runner = make_runner()
-    sequence = make_sequence(0, needs_language=True)
+    sequence = make_prompted(0, needs_language=True)
     runner.encode([sequence], [make_audio(0)])
     runner.step([sequence])
     assert sequence.num_cached == 1 and not sequence.tokens
@@ -193,7 +188,7 @@ def test_the_language_is_probed_before_it_is_read(alone: list[Sequence]) -> None
 
 def test_another_temperature_uses_the_same_encode() -> None:
     runner = make_runner()
-    sequence = make_sequence(0)
+    sequence = make_prompted(0)
     run(runner, sequence)
     texts = []
     for _ in range(2):
@@ -211,7 +206,7 @@ def test_another_temperature_uses_the_same_encode() -> None:
 
 def test_tokens_stop_at_the_limit() -> None:
     for id in range(5):
-        sequence = make_sequence(id)
+        sequence = make_prompted(id)
         sequence.max_tokens = 3
         run(make_runner(), sequence)
         assert len(sequence.tokens) <= 3
@@ -221,8 +216,8 @@ def test_tokens_stop_at_the_limit() -> None:
 @pytest.mark.parametrize("has_draft", [False, True])
 def test_alignment_has_a_row_for_each_position(alone: list[Sequence], has_draft: bool) -> None:
     runner = make_runner()
-    sequence = make_sequence(1, prompt=range(1), word_times=True)
-    other = make_sequence(2, prompt=range(2))
+    sequence = make_prompted(1, prompt=range(1), word_times=True)
+    other = make_prompted(2, prompt=range(2))
     if has_draft:
         sequence.draft = Draft([*alone[1].tokens[:4], 7, *alone[1].tokens[5:]], BEGIN)
     run(runner, sequence, other)
@@ -236,7 +231,7 @@ def test_alignment_has_a_row_for_each_position(alone: list[Sequence], has_draft:
 def test_read_only_and_backward_sound_is_read() -> None:
     def tokens_of(*audio: Samples) -> list[list[int]]:
         runner = make_runner()
-        sequences = [make_sequence(0), make_sequence(1)]
+        sequences = [make_prompted(0), make_prompted(1)]
         runner.encode(sequences, audio)
         for sequence in sequences:
             while not sequence.is_stopped:

@@ -9,26 +9,7 @@ from engine.batching.page_pool import PagePool
 from engine.batching.scheduler import ADMIT_NONE, Admission, Encode, Scheduler, Step
 from engine.batching.sequence import Phase, Sequence
 from engine.model.folded_tail import KeptPositions
-
-
-def make_sequence(
-    id: int,
-    stream_id: int | None = None,
-    *,
-    is_final: bool = False,
-    deadline: float = 1e9,
-    positions: int = 100,
-) -> Sequence:
-    return Sequence(
-        id=id,
-        stream_id=id if stream_id is None else stream_id,
-        is_final=is_final,
-        deadline=deadline,
-        kept=KeptPositions(positions),
-        prefix=[0, 1, 2],
-        max_tokens=45,
-        sot_index=0,
-    )
+from tests.support.sequences import make_sequence
 
 
 class Setup:
@@ -89,13 +70,13 @@ def test_finals_go_first_then_deadlines_then_arrival() -> None:
 def test_an_encode_is_bounded_in_positions() -> None:
     scheduler = Setup().scheduler
     for id in range(3):
-        scheduler.add(make_sequence(id, positions=700))
+        scheduler.add(make_sequence(id, kept=KeptPositions(700)))
     assert encoded(scheduler.next()) == [0, 1]
 
 
 def test_a_single_window_may_exceed_the_bound() -> None:
     scheduler = Setup().scheduler
-    scheduler.add(make_sequence(0, positions=2000))
+    scheduler.add(make_sequence(0, kept=KeptPositions(2000)))
     assert encoded(scheduler.next()) == [0]
 
 
@@ -121,10 +102,10 @@ def test_too_many_waiting_are_refused_by_type() -> None:
 
 def test_who_finds_no_pages_waits_and_is_not_overtaken() -> None:
     setup = Setup(cross_pages=30)
-    setup.scheduler.add(make_sequence(0, positions=1000))
+    setup.scheduler.add(make_sequence(0, kept=KeptPositions(1000)))
     assert encoded(setup.scheduler.next()) == [0]
-    setup.scheduler.add(make_sequence(1, positions=1500))
-    setup.scheduler.add(make_sequence(2, positions=50))
+    setup.scheduler.add(make_sequence(1, kept=KeptPositions(1500)))
+    setup.scheduler.add(make_sequence(2, kept=KeptPositions(50)))
     work = setup.scheduler.next()
     assert stepped(work) == [0] and work is not None
     setup.scheduler.release(work.sequences[0])
@@ -183,7 +164,7 @@ def test_nothing_leaks_after_a_thousand_random_admissions_and_aborts() -> None:
             stream_id=rng.randrange(30),
             is_final=rng.random() < 0.3,
             deadline=rng.random(),
-            positions=rng.randint(1, 1500),
+            kept=KeptPositions(rng.randint(1, 1500)),
         )
         try:
             replaced = setup.scheduler.add(sequence)

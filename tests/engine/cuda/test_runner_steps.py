@@ -21,6 +21,7 @@ from engine.cuda.launch import RESULT_FIELDS, Done, Launched
 from engine.cuda.runner import CudaRunner
 from engine.decoding.rules import Rules
 from engine.model.folded_tail import KeptPositions
+from tests.support.sequences import make_running
 
 V, EOT, BEGIN = 60, 50, 52
 LANGUAGES = {"en": 56, "de": 57}
@@ -130,19 +131,9 @@ def make_runner(device: Device) -> CudaRunner:
     )
 
 
-def make_sequence(id: int, **fields: Any) -> Sequence:
-    values = {"max_tokens": 30, "prefix": [40, 56, 41], "sot_index": 0} | fields
-    return Sequence(
-        id=id,
-        stream_id=id,
-        is_final=False,
-        deadline=0.0,
-        kept=KeptPositions(10),
-        self_pages=(id,),
-        cross_pages=(id,),
-        phase=Phase.RUNNING,
-        **values,
-    )
+def make_small(id: int, **fields: Any) -> Sequence:
+    values = {"max_tokens": 30, "prefix": [40, 56, 41], "kept": KeptPositions(10)} | fields
+    return make_running(id, **values)
 
 
 def finish(runner: CudaRunner, sequences: list[Sequence], limit: int = 100) -> int:
@@ -158,7 +149,7 @@ def finish(runner: CudaRunner, sequences: list[Sequence], limit: int = 100) -> i
 def test_texts_are_read_one_pass_late_and_whole() -> None:
     device = Device({1: [1, 2, 3, 4], 2: [9, 8]})
     runner = make_runner(device)
-    sequences = [make_sequence(1), make_sequence(2)]
+    sequences = [make_small(1), make_small(2)]
     steps = finish(runner, sequences)
     assert [s.tokens for s in sequences] == [[1, 2, 3, 4], [9, 8]]
     assert all(s.is_ended and s.logprobs == [0.25] * (len(s.tokens) + 1) for s in sequences)
@@ -173,7 +164,7 @@ def test_a_draft_saves_passes_and_changes_no_token() -> None:
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
     for draft in (text, [1, 2, 3, 30, 5, 6, 7, 8, 9, 10], [30, 31], [2, 3, 4, 5, 6], []):
         device = Device({1: text})
-        sequence = make_sequence(1, draft=Draft(draft, BEGIN))
+        sequence = make_small(1, draft=Draft(draft, BEGIN))
         steps = finish(make_runner(device), [sequence])
         assert sequence.tokens == text
         assert sequence.num_accepted <= sequence.num_drafted
@@ -183,7 +174,7 @@ def test_a_draft_saves_passes_and_changes_no_token() -> None:
 
 def test_text_stops_at_its_limit_and_its_tokens_stay_in_their_positions() -> None:
     device = Device({1: list(range(1, 30))})
-    sequence = make_sequence(1, max_tokens=6, draft=Draft(list(range(1, 30)), BEGIN))
+    sequence = make_small(1, max_tokens=6, draft=Draft(list(range(1, 30)), BEGIN))
     finish(make_runner(device), [sequence])
     assert sequence.tokens == [1, 2, 3, 4, 5, 6] and sequence.is_truncated
     assert all(len(row.tokens) <= 9 for rows in device.passes for row in rows)
@@ -192,7 +183,7 @@ def test_text_stops_at_its_limit_and_its_tokens_stay_in_their_positions() -> Non
 def test_another_attempt_begins_anew_while_a_pass_of_the_last_is_in_flight() -> None:
     device = Device({1: [1, 2, 3]})
     runner = make_runner(device)
-    sequence = make_sequence(1)
+    sequence = make_small(1)
     finish(runner, [sequence])
     runner.forget(sequence)
     sequence.restart(0.4)
@@ -207,14 +198,14 @@ def test_slots_are_free_after_aborts_at_any_moment() -> None:
     device = Device({n: [1, 2, 3, 4, 5] for n in range(40)}, num_slots=2)
     runner = make_runner(device)
     for n in range(0, 40, 2):
-        pair = [make_sequence(n), make_sequence(n + 1)]
+        pair = [make_small(n), make_small(n + 1)]
         for _ in range(n % 7):
             runner.step([s for s in pair if not s.is_stopped])
         for sequence in pair:
             sequence.phase = Phase.DONE
             runner.forget(sequence)
             runner.forget(sequence)
-    last = make_sequence(39)
+    last = make_small(39)
     finish(runner, [last])
     assert last.tokens == [1, 2, 3, 4, 5]
 
@@ -222,7 +213,7 @@ def test_slots_are_free_after_aborts_at_any_moment() -> None:
 def test_a_sequence_waits_for_its_language() -> None:
     device = Device({1: [5, 6]})
     runner = make_runner(device)
-    sequence = make_sequence(1, needs_language=True)
+    sequence = make_small(1, needs_language=True)
     runner.step([sequence])
     assert sequence.language_probabilities is None
     runner.step([sequence])
@@ -238,7 +229,7 @@ def test_a_sequence_waits_for_its_language() -> None:
 def test_what_is_being_encoded_holds_nobody_up() -> None:
     device = Device({1: [1, 2, 3], 2: [4]})
     runner = make_runner(device)
-    first, second = make_sequence(1), make_sequence(2)
+    first, second = make_small(1), make_small(2)
     runner.step([first])
     device.is_encoded = False
     encoder = DeviceEncoder(runner.encode)
@@ -257,7 +248,7 @@ def test_with_nothing_else_to_do_the_encoder_is_waited_for() -> None:
     device = Device({2: [4]})
     runner = make_runner(device)
     device.is_encoded = False
-    sequence = make_sequence(2)
+    sequence = make_small(2)
     runner.encode([sequence], [np.zeros(1, np.float32)])
     runner.step([sequence])
     assert device.is_encoded and not device.passes
@@ -269,7 +260,7 @@ def test_rows_that_do_not_fit_come_in_the_next_pass() -> None:
     device = Device({n: [n] for n in range(1, 4)})
     runner = make_runner(device)
     long = [*range(10, 39), 40]  # three of thirty tokens are more than a pass holds
-    sequences = [make_sequence(n, prefix=list(long), sot_index=29) for n in range(1, 4)]
+    sequences = [make_small(n, prefix=list(long), sot_index=29) for n in range(1, 4)]
     finish(runner, sequences)
     assert [s.tokens for s in sequences] == [[1], [2], [3]]
     assert [len(rows) for rows in device.passes][:2] == [2, 3]

@@ -63,7 +63,7 @@ def attend(frames: list[int], num_frames: int) -> torch.Tensor:
     return logits
 
 
-def words_of(tokens: list[int], attention: torch.Tensor, end: int, start: int = 0) -> list[Any]:
+def align(tokens: list[int], attention: torch.Tensor, end: int, start: int = 0) -> list[Any]:
     tokenizer: Any = SpelledTokenizer()
     segments = parse_segments(tokens, tokenizer, start, end)
     return align_words(attention, segments, [0.0] * len(tokens), tokenizer, "en", start, end)
@@ -72,7 +72,7 @@ def words_of(tokens: list[int], attention: torch.Tensor, end: int, start: int = 
 def test_words_begin_where_attention_moves_on() -> None:
     # time, a, b, c, time, end
     attention = attend([0, 10, 30, 55, 80, 95], 100)
-    (words,) = words_of([TIME, 0, 1, 2, TIME + 90], attention, 32_000, start=0)
+    (words,) = align([TIME, 0, 1, 2, TIME + 90], attention, 32_000, start=0)
     assert [w.text for w in words] == [" a", " b", " c"]
     starts = [w.start // FRAME for w in words]
     # the path begins at the first frame, so the first word does
@@ -83,8 +83,8 @@ def test_words_begin_where_attention_moves_on() -> None:
 
 def test_times_count_from_the_window_start() -> None:
     attention = attend([0, 10, 30, 50], 60)
-    here = words_of([TIME, 0, 1], attention, 60 * FRAME)
-    there = words_of([TIME, 0, 1], attention, 5_000 + 60 * FRAME, start=5_000)
+    here = align([TIME, 0, 1], attention, 60 * FRAME)
+    there = align([TIME, 0, 1], attention, 5_000 + 60 * FRAME, start=5_000)
     assert [(w.start + 5_000, w.end + 5_000) for w in here[0]] == [
         (w.start, w.end) for w in there[0]
     ]
@@ -93,16 +93,14 @@ def test_times_count_from_the_window_start() -> None:
 def test_frames_behind_the_sound_are_not_heard() -> None:
     attention = attend([0, 10, 30, 50], 60)
     noisy = torch.cat([attention, torch.full((2, 4, 40), 20.0)], dim=2)
-    assert words_of([TIME, 0, 1], noisy, 60 * FRAME) == words_of(
-        [TIME, 0, 1], attention, 60 * FRAME
-    )
+    assert align([TIME, 0, 1], noisy, 60 * FRAME) == align([TIME, 0, 1], attention, 60 * FRAME)
 
 
 def test_punctuation_joins_its_word() -> None:
     #                 time  "  a  ,  b  .  "
     tokens = [TIME, 22, 0, 21, 1, 20, 23]
     attention = attend([0, 4, 8, 20, 24, 40, 44, 48], 60)
-    (words,) = words_of(tokens, attention, 60 * FRAME)
+    (words,) = align(tokens, attention, 60 * FRAME)
     assert [w.text for w in words] == [' " a,', ' b."']
 
 
@@ -118,7 +116,7 @@ def test_probability_is_the_mean_over_the_tokens_of_a_word() -> None:
 
 
 def test_last_word_lasts_to_the_window_end_without_an_end_token() -> None:
-    (words,) = words_of([0, 1], attend([0, 20], 50), 50 * FRAME)
+    (words,) = align([0, 1], attend([0, 20], 50), 50 * FRAME)
     assert words[-1].end == 50 * FRAME
 
 
@@ -126,17 +124,17 @@ def test_pause_before_a_segment_is_not_given_to_its_first_word() -> None:
     # four short words, four seconds of silence, one more: "e" attends to all of the silence
     tokens = [TIME, 0, 1, 2, 3, TIME + 60, TIME + 250, 4, TIME + 270]
     attention = attend([0, 0, 15, 30, 45, 60, 61, 62, 270, 275], 280)
-    first, second = words_of(tokens, attention, 280 * FRAME)
+    first, second = align(tokens, attention, 280 * FRAME)
     assert second[0].end - second[0].start <= 16_000
     assert second[0].start >= first[-1].end
 
 
 def test_nothing_said_has_no_words(tokenizer: Tokenizer) -> None:
-    assert words_of([TIME, TIME], torch.zeros(2, 3, 50), 16_000) == []
+    assert align([TIME, TIME], torch.zeros(2, 3, 50), 16_000) == []
 
 
 def test_attention_alike_for_all_tokens_gives_finite_times() -> None:
-    (words,) = words_of([0, 1, 2], torch.zeros(2, 4, 50), 50 * FRAME)
+    (words,) = align([0, 1, 2], torch.zeros(2, 4, 50), 50 * FRAME)
     assert len(words) == 3
 
 

@@ -26,6 +26,7 @@ from tests.streamer.protocols.whisperlive.test_route import client_path  # noqa:
 from tests.support.audio import pcm16, wav
 from tests.support.documented_example import example_of, run_python
 from tests.support.running_service import Running, running
+from tests.support.words import plain_words
 
 deepgram = pytest.importorskip("deepgram")
 openai = pytest.importorskip("openai")
@@ -51,10 +52,6 @@ CALL = "ast_vm-opts-full.ulaw.wav"
 
 def joined(texts: Iterable[str]) -> str:
     return " ".join(text.strip() for text in texts if text.strip())
-
-
-def words_of(text: str) -> list[str]:
-    return re.findall(r"[\w']+", text.lower())
 
 
 async def by_stream(service: Running, audio: bytes, query: str) -> str:
@@ -152,8 +149,8 @@ async def test_one_clip_has_one_text(
         english = example_of("wyoming.md").replace('Transcribe(language="en")', "Transcribe()")
         texts["wyoming"] = await run_python(english, host, str(port), path, timeout_s=120)
     texts["deepgram's file"], texts["openai's file"] = await by_posts(service, path)
-    expected = words_of(clip.text)
-    assert {way: words_of(text) for way, text in texts.items()} == {way: expected for way in texts}
+    expected = plain_words(clip.text)
+    assert {way: plain_words(text) for way, text in texts.items()} == dict.fromkeys(texts, expected)
 
 
 async def test_a_telephone_call_has_one_text(service: Running, recordings: list[Any]) -> None:
@@ -169,9 +166,9 @@ async def test_a_telephone_call_has_one_text(service: Running, recordings: list[
         "deepgram": text(await listen(service, audio, encoding="mulaw", sample_rate=8000)),
     }
     texts["deepgram's file"], texts["openai's file"] = await by_posts(service, str(clip.path))
-    expected = words_of(texts["stream"])
+    expected = plain_words(texts["stream"])
     assert len(expected) > 15
-    assert {way: words_of(text) for way, text in texts.items()} == {way: expected for way in texts}
+    assert {way: plain_words(text) for way, text in texts.items()} == dict.fromkeys(texts, expected)
 
 
 async def test_both_sides_of_a_call_are_heard_through_a_bad_network(
@@ -190,7 +187,7 @@ async def test_both_sides_of_a_call_are_heard_through_a_bad_network(
         track: joined(m["text"] for m in messages if m["type"] == "final" and m["track"] == track)
         for track in telephone.TRACKS
     }
-    assert words_of(said["inbound"])[:6] == "that agent is already logged on".split()
+    assert plain_words(said["inbound"])[:6] == "that agent is already logged on".split()
     # the manifest's "five two six zero one eight one five nine zero" lies in these 17 s
     assert re.findall(r"\d", said["outbound"]) == list("5260181590")
     for message in messages:

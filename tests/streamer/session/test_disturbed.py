@@ -12,7 +12,7 @@ import pytest
 
 from engine.api import SAMPLE_RATE, Samples, Word
 from streamer.transcription.events import Final
-from tests.streamer.transcription.test_transcriber import Player, check, play
+from tests.support.player import Player, check, play
 from tests.support.timeline import Timeline, timeline
 
 TALK = timeline([4, 5, 3, 6], [1.4, 1.4, 1.4, 1.4])

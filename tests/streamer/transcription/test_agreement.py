@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 
 from engine.api import Word
 from streamer.transcription.agreement import behind, num_agreed, num_covered, uncovered
-
-
-def said(text: str, start_s: float = 0.0, word_s: float = 0.4) -> list[Word]:
-    """Words of equal length, one after the other."""
-    words = []
-    for i, piece in enumerate(text.split()):
-        start = int((start_s + i * word_s) * 16_000)
-        words.append(Word(" " + piece, start, start + int(word_s * 16_000), 0.9))
-    return words
+from tests.support.words import said
 
 
 def test_agreement_ends_at_the_first_difference() -> None:

@@ -12,7 +12,7 @@ from streamer.transcription.boundary import (
     quietest,
 )
 from streamer.transcription.buffer import AudioBuffer
-from tests.streamer.transcription.test_agreement import said
+from tests.support.words import said
 
 
 def test_the_first_sentence_end_behind_a_place_is_best() -> None:

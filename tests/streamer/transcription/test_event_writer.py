@@ -8,7 +8,7 @@ from engine.api import SAMPLE_RATE, StreamOptions
 from streamer.transcription.event_writer import EventWriter
 from streamer.transcription.events import Final, Partial, SpeechEnded, SpeechStarted
 from streamer.transcription.settings import SessionSettings
-from tests.streamer.transcription.test_utterance import heard, hypothesis, said
+from tests.support.words import heard, hypothesis, said
 
 
 def test_events_come_in_order_and_once() -> None:

@@ -14,7 +14,7 @@ from streamer.transcription.hallucination import (
     has_loop,
     reject_reason,
 )
-from tests.streamer.transcription.test_agreement import said
+from tests.support.words import said
 
 GOOD = Hypothesis(0, 16_000, (), "en", 1.0, avg_logprob=-0.3, no_speech_probability=0.1)
 

@@ -7,7 +7,7 @@ import numpy as np
 from engine.api import SAMPLE_RATE
 from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.second_pass import MAX_AGE, MAX_RECALL, RecentUtterances
-from tests.streamer.transcription.test_agreement import said
+from tests.support.words import said
 
 
 def buffer(seconds: int) -> AudioBuffer:

@@ -17,7 +17,7 @@ from engine.api import SAMPLE_RATE, Engine, Samples
 from streamer.recording.transcribe import transcribe
 from streamer.transcription.events import Final, Partial
 from streamer.transcription.settings import SessionSettings
-from tests.streamer.transcription.test_transcriber import check
+from tests.support.player import check
 from tests.support.spoken import SENTENCES, Scene, say, scene, squeeze
 
 pytestmark = pytest.mark.model

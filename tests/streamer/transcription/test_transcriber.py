@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -11,126 +10,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from engine.api import SAMPLE_RATE, Hypothesis, Window
-from streamer.transcription.events import Event, Final, Partial, SpeechEnded, SpeechStarted
+from streamer.transcription.events import Final, Partial
 from streamer.transcription.settings import Delay, Endpointing, SessionSettings
 from streamer.transcription.transcriber import Transcriber
+from tests.support.player import Player, check, play
 from tests.support.timeline import Recogniser, Timeline, timeline
 
 TALK = timeline([5, 8, 3, 30, 2], [0.35, 0.7, 1.5, 0.9, 1.0])
 # playing takes a while, and the examples are short enough to read as they are
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 LONG = timeline([260], [0.8], gap_s=0.05, stops=False)  # 90 s without pause or full stop
-
-
-class Player:
-    """Plays samples to a transcriber; decoding takes `cost_s` of the simulated time."""
-
-    def __init__(
-        self, recogniser: Recogniser, options: SessionSettings, cost_s: float = 0.15
-    ) -> None:
-        self.transcriber = Transcriber(options)
-        self.recogniser = recogniser
-        self.cost_s = cost_s
-        self.now = 0.0
-        self.told: list[tuple[float, Event]] = []
-        self._window: Window | None = None
-        self._done_at = 0.0
-
-    def feed(self, samples: np.ndarray, until: float | None = None) -> None:
-        """Receive a packet at a time; windows that are done before it are received first."""
-        self.wait(self.now if until is None else until)
-        self.transcriber.receive_audio(samples, self.now)
-        self._turn()
-
-    def wait(self, until: float) -> None:
-        while self._window is not None and self._done_at <= until:
-            self._finish()
-        self.now = max(self.now, until)
-        self._turn()
-
-    def play(self, samples: np.ndarray, sizes: Sequence[int], *, is_live: bool = True) -> None:
-        """StepInput packets of these sizes in turn, live when each is full, or all at once."""
-        position, i, began = 0, 0, self.now
-        while position < len(samples):
-            packet = samples[position : position + sizes[i % len(sizes)]]
-            position, i = position + len(packet), i + 1
-            self.feed(packet, began + position / SAMPLE_RATE if is_live else None)
-
-    def end(self) -> list[Event]:
-        self.transcriber.end()
-        self._turn()
-        while not self.transcriber.is_finished:
-            assert self._window is not None, "nothing to wait for"
-            self._finish()
-        return self.events
-
-    @property
-    def events(self) -> list[Event]:
-        return [event for _, event in self.told]
-
-    @property
-    def finals(self) -> list[Final]:
-        return [event for event in self.events if isinstance(event, Final)]
-
-    @property
-    def text(self) -> str:
-        return " ".join(final.text for final in self.finals if final.text)
-
-    def _finish(self) -> None:
-        window, self._window = self._window, None
-        assert window is not None
-        self.now = max(self.now, self._done_at)
-        self.transcriber.receive_hypothesis(self.recogniser.decode(window), self.now)
-        self._turn()
-
-    def _turn(self) -> None:
-        if self._window is None:
-            self._window = self.transcriber.next_window(self.now)
-            self._done_at = self.now + self.cost_s
-        self.told += [(self.now, event) for event in self.transcriber.take_events()]
-
-
-def play(
-    talk: Timeline,
-    sizes: Sequence[int] = (1600,),
-    options: SessionSettings | None = None,
-    *,
-    cost_s: float = 0.15,
-    waver: float = 0.0,
-    is_live: bool = True,
-) -> Player:
-    recogniser = Recogniser(talk.words, waver=waver)
-    player = Player(recogniser, options or SessionSettings(), cost_s)
-    player.play(talk.samples, sizes, is_live=is_live)
-    player.end()
-    return player
-
-
-def check(events: Sequence[Event]) -> None:
-    """What is true of every transcriber, whatever is said."""
-    is_open, number, settled, end = False, -1, "", 0
-    for event in events:
-        match event:
-            case SpeechStarted(segment=segment, start=start):
-                assert not is_open and segment == number + 1
-                assert start >= end
-                is_open, number, settled = True, segment, ""
-            case Partial(segment=segment, settled=text, volatile=volatile):
-                assert is_open and segment == number
-                assert text.startswith(settled)
-                assert text == text.strip() and volatile == volatile.rstrip()
-                assert "  " not in text + volatile
-                settled = text
-            case SpeechEnded(segment=segment):
-                assert is_open and segment == number
-            case Final(segment=segment, text=text):
-                assert segment == number and event.start < event.end
-                assert text.startswith(settled)
-                times = [(word.start, word.end) for word in event.words]
-                assert all(a < b for a, b in times)
-                assert times == sorted(times)
-                is_open, end = False, event.end
-    assert not is_open
 
 
 def test_every_word_is_in_one_final() -> None:
@@ -403,15 +292,9 @@ def test_a_long_silence_holds_little_memory() -> None:
     assert len(transcriber._buffer) <= 3.5 * SAMPLE_RATE
 
 
-def words_of(player: Player) -> Iterator[str]:
-    for final in player.finals:
-        for word in final.words:
-            yield word.text.strip()
-
-
 def test_words_come_with_times_where_asked_for() -> None:
     player = play(TALK, options=SessionSettings(word_times=True))
-    assert list(words_of(player)) == TALK.text.split()
+    assert player.words == TALK.text.split()
     for final in player.finals:
         assert all(final.start <= w.start < w.end <= final.end for w in final.words)
     assert not any(final.words for final in play(TALK).finals)

@@ -7,7 +7,7 @@ import dataclasses
 from streamer.transcription.settings import Delay
 from streamer.transcription.transcript import COMMIT_POLICIES, CommitPolicy, Transcript
 from streamer.transcription.word import join
-from tests.streamer.transcription.test_agreement import said
+from tests.support.words import said
 
 SECOND = 16_000
 PLAIN = CommitPolicy(2, 3, 0)

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from engine.api import SAMPLE_RATE, Hypothesis, Segment, Word
+from engine.api import SAMPLE_RATE, Word
 from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.hallucination import LEFT_OVER
 from streamer.transcription.second_pass import SpokenContext
@@ -19,28 +19,13 @@ from streamer.transcription.utterance import (
     SECOND_PASS_MAX_LENGTH,
     Utterance,
 )
-from tests.streamer.transcription.test_agreement import said
+from tests.support.words import heard, hypothesis, said
 
 
 def buffer(seconds: int) -> AudioBuffer:
     filled = AudioBuffer()
     filled.append(np.full(seconds * SAMPLE_RATE, 0.1, np.float32))
     return filled
-
-
-def hypothesis(words: list[Word], end: int, start: int = 0) -> Hypothesis:
-    text = "".join(word.text for word in words)
-    segments = (Segment(text, words[0].start, words[-1].end, False, tuple(words)),)
-    return Hypothesis(start, end, segments, "en", 1.0, avg_logprob=-0.2)
-
-
-def heard(text: str, settings: SessionSettings | None = None) -> Utterance:
-    """A segment in which two windows heard this text."""
-    segment = Utterance(0, 0, settings or SessionSettings())
-    words = said(text)
-    for _ in range(2):
-        segment.hear(hypothesis(words, words[-1].end + SAMPLE_RATE), is_pause=True, may_settle=True)
-    return segment
 
 
 def test_the_next_segment_begins_with_the_words_before() -> None:

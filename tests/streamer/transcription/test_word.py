@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.api import Hypothesis, Segment, Word
 from streamer.transcription.word import SHORTEST, fit, follow, join, key, split, words_of
-from tests.streamer.transcription.test_agreement import said
+from tests.support.words import said
 
 
 @pytest.mark.parametrize(

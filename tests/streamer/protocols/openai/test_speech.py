@@ -18,6 +18,7 @@ import websockets
 from engine.api import Engine
 from tests.support.audio import pcm16
 from tests.support.running_service import Running, running
+from tests.support.words import plain_words
 
 openai = pytest.importorskip("openai")
 
@@ -48,13 +49,9 @@ def jfk(recordings: list[Any]) -> Any:
     return next(r for r in recordings if r.path.name == "jfk_flac_16k.flac")
 
 
-def words_of(text: str) -> list[str]:
-    return re.findall(r"[\w']+", text.lower())
-
-
 def error_rate(reference: str, text: str) -> float:
     jiwer = pytest.importorskip("jiwer")
-    return float(jiwer.wer(" ".join(words_of(reference)), " ".join(words_of(text))))
+    return float(jiwer.wer(" ".join(plain_words(reference)), " ".join(plain_words(text))))
 
 
 async def by_realtime(client: Any, samples: np.ndarray, **source: Any) -> list[Any]:
@@ -100,8 +97,8 @@ async def test_a_clip_is_read_alike_by_every_way(
     )
     streamed = await by_stream(service, samples)
     realtime = events[-1].transcript
-    expected = words_of(clip.text)
-    assert [words_of(text) for text in (answer.text, realtime, streamed)] == [expected] * 3
+    expected = plain_words(clip.text)
+    assert [plain_words(text) for text in (answer.text, realtime, streamed)] == [expected] * 3
     deltas = [event.delta for event in events if event.type == f"{TRANSCRIPTION}.delta"]
     assert "".join(deltas) == realtime
 
@@ -130,7 +127,7 @@ async def test_verbose_segments_and_words_lie_within_the_sound(client: Any, jfk:
     assert all(segment.tokens and segment.avg_logprob < 0 for segment in answer.segments)
     times = [time for word in answer.words for time in (word.start, word.end)]
     assert times == sorted(times) and 0 <= times[0] and times[-1] <= 11.0
-    assert words_of(" ".join(word.word for word in answer.words)) == words_of(answer.text)
+    assert plain_words(" ".join(word.word for word in answer.words)) == plain_words(answer.text)
 
 
 async def test_languages_are_found_and_translated(client: Any, recordings: list[Any]) -> None:
@@ -141,7 +138,7 @@ async def test_languages_are_found_and_translated(client: Any, recordings: list[
     assert answer.language == "german" and error_rate(german.text, answer.text) < 0.35
     translated = await client.audio.translations.create(file=german.path, model="whisper-1")
     english = {"the", "and", "of", "a", "to", "in", "is"}
-    assert english & set(words_of(translated.text)), translated.text
+    assert english & set(plain_words(translated.text)), translated.text
 
 
 async def test_long_speech_streams_and_joins_without_seams(
