@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.support import twilio
 from tests.support.audio import babble, pcm16
 
 Message = str | bytes
@@ -71,20 +72,8 @@ REALTIME: list[Any] = [
     {"type": "response.create", "event_id": "e1"},
 ]
 TWILIO: list[Any] = [
-    {"event": "connected", "protocol": "Call", "version": "1.0.0"},
-    {
-        "event": "start",
-        "sequenceNumber": "1",
-        "streamSid": "MZ1",
-        "start": {
-            "streamSid": "MZ1",
-            "accountSid": "AC1",
-            "callSid": "CA1",
-            "tracks": ["inbound", "outbound"],
-            "customParameters": {"language": "en"},
-            "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1},
-        },
-    },
+    json.loads(twilio.CONNECTED),
+    json.loads(twilio.start(language="en")),
     {
         "event": "media",
         "sequenceNumber": "2",

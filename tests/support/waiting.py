@@ -6,10 +6,11 @@ import asyncio
 import functools
 import selectors
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, ParamSpec
 
 import pytest
+import websockets
 
 P = ParamSpec("P")
 
@@ -25,6 +26,15 @@ async def until(holds: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     async with asyncio.timeout(limit_s):
         while not holds():
             await asyncio.sleep(0.01)
+
+
+async def until_closed(socket: Any) -> AsyncIterator[Any]:
+    """Return what a WebSocket receives until it is closed."""
+    try:
+        while True:
+            yield await asyncio.wait_for(socket.recv(), 30)
+    except websockets.ConnectionClosed:
+        return
 
 
 class VirtualClock(selectors.DefaultSelector):

@@ -14,6 +14,7 @@ import websockets
 from tests.support.audio import babble, quiet, wav
 from tests.support.documented_example import example_of, run_python
 from tests.support.running_service import Running, running
+from tests.support.twilio import CONNECTED, FRAMES, STOP, start
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
 
@@ -35,8 +36,6 @@ async def test_deepgram(service: Running, tmp_path: Path) -> None:
 
 
 async def test_twilio(service: Running) -> None:
-    from tests.streamer.protocols.twilio.test_route import CONNECTED, FRAMES, STOP, start
-
     reading = asyncio.create_task(
         run_python(example_of("twilio.md"), f"{service.host}:{service.port}", "CA1")
     )

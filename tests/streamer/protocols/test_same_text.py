@@ -22,7 +22,7 @@ from clients import call, telephone
 from engine.api import Engine, Samples
 from streamer.config import ServerConfig
 from streamer.protocols.wyoming.server import serve as serve_wyoming
-from tests.streamer.protocols.whisperlive.test_route import client_path  # noqa: F401  (a fixture)
+from tests.support import deepgram_sdk
 from tests.support.audio import pcm16, wav
 from tests.support.documented_example import example_of, run_python
 from tests.support.running_service import Running, running
@@ -121,11 +121,9 @@ async def test_one_clip_has_one_text(
     service: Running,
     base_engine: Engine,
     recordings: list[Any],
-    client_path: str,  # noqa: F811
+    whisperlive_path: str,
     tmp_path: Path,
 ) -> None:
-    from tests.streamer.protocols.deepgram.test_route import listen, text
-
     clip = next(recording for recording in recordings if recording.path.name == CLIP)
     samples = clip.read()
     audio, path = pcm16(samples), str(tmp_path / "clip.wav")
@@ -134,13 +132,13 @@ async def test_one_clip_has_one_text(
 
     texts = {
         "stream": await by_stream(service, audio, "encoding=pcm_s16le&sample_rate=16000"),
-        "deepgram": text(await listen(service, audio)),
+        "deepgram": deepgram_sdk.text(await deepgram_sdk.listen(service, audio)),
         "realtime at 24 kHz": await by_realtime(service, samples),
     }
     out = await run_python(example_of("deepgram.md"), ":".join(address), path, timeout_s=120)
     texts["deepgram's documented client"] = joined(out.splitlines())
     out = await run_python(
-        example_of("whisperlive.md"), *address, path, path=client_path, timeout_s=120
+        example_of("whisperlive.md"), *address, path, path=whisperlive_path, timeout_s=120
     )
     lines = (line for line in out.splitlines() if not line.startswith("["))
     texts["whisperlive"] = joined(lines)
@@ -154,8 +152,6 @@ async def test_one_clip_has_one_text(
 
 
 async def test_a_telephone_call_has_one_text(service: Running, recordings: list[Any]) -> None:
-    from tests.streamer.protocols.deepgram.test_route import listen, text
-
     clip = next(recording for recording in recordings if recording.path.name == CALL)
     samples, rate = soundfile.read(clip.path, dtype="float32")
     assert rate == 8_000
@@ -163,7 +159,9 @@ async def test_a_telephone_call_has_one_text(service: Running, recordings: list[
     texts = {
         "stream": await by_stream(service, audio, "encoding=mulaw&sample_rate=8000"),
         "twilio": await by_call(service, audio),
-        "deepgram": text(await listen(service, audio, encoding="mulaw", sample_rate=8000)),
+        "deepgram": deepgram_sdk.text(
+            await deepgram_sdk.listen(service, audio, encoding="mulaw", sample_rate=8000)
+        ),
     }
     texts["deepgram's file"], texts["openai's file"] = await by_posts(service, str(clip.path))
     expected = plain_words(texts["stream"])

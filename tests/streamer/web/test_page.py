@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
-import soundfile
-import soxr
 from starlette.types import ASGIApp, Receive, Scope, Send
 from websockets.asyncio.client import connect
 
@@ -23,23 +18,13 @@ from streamer.app import create_app
 from streamer.config import ServerConfig
 from streamer.transport.server import Server, listen
 from streamer.web.page import FOLDER
+from tests.support.browser import FAKE_DEVICE, browser_page, download, wait_notice, wait_state
 from tests.support.cutting_proxy import relay
 from tests.support.running_service import running
 from tests.support.waiting import until
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-]
 # a browser on a slow machine takes its time, several times in one test
 pytestmark = pytest.mark.timeout(400)
-
-FAKE_DEVICE = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
-
 
 # --- without a browser ----------------------------------------------------------------------------
 
@@ -64,76 +49,27 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 # --- in a browser ---------------------------------------------------------------------------------
 
 
-@contextlib.asynccontextmanager
-async def _browser(*flags: str, **context: Any) -> AsyncIterator[Any]:
-    """Open a page; errors of its scripts fail the test."""
-    playwright = pytest.importorskip("playwright.async_api")
-    if not CHROMIUM:
-        pytest.skip("Chromium is not on this machine")
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(
-            executable_path=CHROMIUM, args=[*FLAGS, *flags], headless=True, timeout=120_000
-        )
-        try:
-            opened = await (await browser.new_context(**context)).new_page()
-            errors: list[str] = []
-            opened.on("pageerror", lambda error: errors.append(str(error)))
-            opened.set_default_timeout(60_000)
-            yield opened
-            assert errors == []
-        finally:
-            await browser.close()
-
-
-@pytest.fixture(scope="session")
-def microphone(tmp_path_factory: pytest.TempPathFactory, recordings: list[Any]) -> list[str]:
-    """Make Chromium hear a recording; gives its flags."""
-    talk = next(r for r in recordings if r.path.name == "jfk.wav")
-    path = tmp_path_factory.mktemp("sound") / "talk.wav"
-    samples = soxr.resample(talk.read(), 16_000, 48_000)
-    soundfile.write(path, np.concatenate([samples, np.zeros(48_000)]), 48_000)
-    return [*FAKE_DEVICE, f"--use-file-for-fake-audio-capture={path}"]
-
-
-async def _state(page: Any, state: str) -> None:
-    await page.wait_for_selector(f"body[data-state={state}]")
-
-
-async def _notice(page: Any, words: str) -> str:
-    await page.wait_for_selector(f"#notice:has-text('{words}')")
-    text: str = await page.inner_text("#notice")
-    return text
-
-
-async def _download(page: Any, kind: str) -> str:
-    async with page.expect_download() as downloading:
-        await page.click(f"[data-format={kind}]")
-    download = await downloading.value
-    assert download.suggested_filename.endswith(f".{kind}")
-    return Path(await download.path()).read_text()
-
-
 @pytest.mark.browser
 async def test_words_appear_settle_and_can_be_downloaded(microphone: list[str]) -> None:
-    async with running() as service, _browser(*microphone) as page:
+    async with running() as service, browser_page(*microphone) as page:
         await page.goto(service.http)
         await page.wait_for_selector("#language option[value=de]", state="attached")
         await page.focus("#start")
         await page.keyboard.press("Enter")
-        await _state(page, "live")
+        await wait_state(page, "live")
         await page.wait_for_selector("#lines p")
         # what may change is on the page, but not read out
         await page.wait_for_selector("#lines .volatile[aria-hidden=true]", state="attached")
         await page.wait_for_selector("#lines p:nth-child(2)")
         assert int(await page.get_attribute("#level", "aria-valuenow")) >= 0
         await page.click("#start")
-        await _state(page, "idle")
+        await wait_state(page, "idle")
         assert await page.locator("#lines .volatile").count() == 0
         text = await page.inner_text("#lines")
         assert re.search(r"w\d+( w\d+)+", text)
-        assert (await _download(page, "txt")).split() == text.split()
-        assert (await _download(page, "vtt")).startswith("WEBVTT\n\n00:00:")
-        assert re.match(r"1\n00:00:\d\d,\d{3} --> ", await _download(page, "srt"))
+        assert (await download(page, "txt")).split() == text.split()
+        assert (await download(page, "vtt")).startswith("WEBVTT\n\n00:00:")
+        assert re.match(r"1\n00:00:\d\d,\d{3} --> ", await download(page, "srt"))
         await page.click("#clear")
         assert await page.inner_text("#lines") == ""
         assert await page.is_disabled("[data-format=txt]")
@@ -142,20 +78,20 @@ async def test_words_appear_settle_and_can_be_downloaded(microphone: list[str]) 
 @pytest.mark.browser
 async def test_no_word_is_lost_when_the_connection_breaks(microphone: list[str]) -> None:
     async with running() as service, relay(service.port) as network:
-        async with _browser(*microphone) as page:
+        async with browser_page(*microphone) as page:
             await page.goto(f"http://localhost:{network.port}")
             await page.click("#start")
             await page.wait_for_selector("#lines p")
             network.is_open = False
             network.cut()
-            assert "kept" in await _notice(page, "trying again")
+            assert "kept" in await wait_notice(page, "trying again")
             await asyncio.sleep(1.5)
             network.is_open = True
-            await _state(page, "live")
+            await wait_state(page, "live")
             assert not await page.is_visible("#notice")
             await asyncio.sleep(2)
             await page.click("#start")
-            await _state(page, "idle")
+            await wait_state(page, "idle")
             clock = await page.inner_text("#clock")
         minutes, seconds = map(int, clock.split(":"))
         # the resumed session has all of the sound, that of the break included
@@ -166,13 +102,13 @@ async def test_no_word_is_lost_when_the_connection_breaks(microphone: list[str])
 @pytest.mark.browser
 async def test_a_full_server_is_said_and_tried_again(microphone: list[str]) -> None:
     config = ServerConfig(port=0, max_sessions=1, drain_timeout_s=2.0)
-    async with running(config=config) as service, _browser(*microphone) as page:
+    async with running(config=config) as service, browser_page(*microphone) as page:
         async with connect(f"{service.ws}/v1/stream?language=en") as socket:
             await socket.recv()
             await page.goto(service.http)
             await page.click("#start")
-            await _notice(page, "server is full")
-        await _state(page, "live")
+            await wait_notice(page, "server is full")
+        await wait_state(page, "live")
 
 
 @pytest.mark.browser
@@ -193,11 +129,11 @@ async def test_a_full_server_is_said_and_tried_again(microphone: list[str]) -> N
 async def test_what_is_in_the_way_of_the_microphone_is_said(
     flags: list[str], permissions: list[str], address: str, words: str
 ) -> None:
-    async with running() as service, _browser(*flags, permissions=permissions) as page:
+    async with running() as service, browser_page(*flags, permissions=permissions) as page:
         await page.goto(f"http://{address}:{service.port}")
         await page.click("#start")
-        await _notice(page, words)
-        await _state(page, "idle")
+        await wait_notice(page, words)
+        await wait_state(page, "idle")
 
 
 # notes what the page waits for, and lets it wait an eighth of that
@@ -210,7 +146,7 @@ window.setTimeout = (call, ms) => (delays.push(ms), later(call, ms / 8));
 
 @pytest.mark.browser
 async def test_close_codes_decide_whether_the_page_comes_back(microphone: list[str]) -> None:
-    async with running() as service, _browser(*microphone) as page:
+    async with running() as service, browser_page(*microphone) as page:
         num_tries, code = 0, 1012
 
         async def slam(route: Any) -> None:
@@ -227,8 +163,8 @@ async def test_close_codes_decide_whether_the_page_comes_back(microphone: list[s
         # doubled each time, give or take the jitter
         assert len(delays) >= 3 and delays == sorted(set(delays)), delays
         code = 4001
-        await _notice(page, "ended the session: go away")
-        await _state(page, "idle")
+        await wait_notice(page, "ended the session: go away")
+        await wait_state(page, "idle")
         found = num_tries
         await asyncio.sleep(1.5)
         assert num_tries == found
@@ -237,12 +173,12 @@ async def test_close_codes_decide_whether_the_page_comes_back(microphone: list[s
 @pytest.mark.browser
 async def test_a_key_in_the_address_opens_the_page_and_its_socket(microphone: list[str]) -> None:
     config = ServerConfig(port=0, drain_timeout_s=2.0, api_keys=("open-sesame-1234",))
-    async with running(config=config) as service, _browser(*microphone) as page:
+    async with running(config=config) as service, browser_page(*microphone) as page:
         await page.goto(f"{service.http}/?key=open-sesame-1234")
         await page.wait_for_selector("#language option[value=de]", state="attached")
         assert "key" not in page.url  # where others might read it
         await page.click("#start")
-        await _state(page, "live")
+        await wait_state(page, "live")
         await page.reload()
         await page.wait_for_selector("#language option[value=de]", state="attached")
 
@@ -250,10 +186,10 @@ async def test_a_key_in_the_address_opens_the_page_and_its_socket(microphone: li
 @pytest.mark.browser
 async def test_the_page_works_under_a_path_of_a_proxy(microphone: list[str]) -> None:
     config = ServerConfig(port=0, drain_timeout_s=2.0)
-    async with _running_under("/stt", config) as port, _browser(*microphone) as page:
+    async with _running_under("/stt", config) as port, browser_page(*microphone) as page:
         await page.goto(f"http://localhost:{port}/stt/")
         await page.click("#start")
-        await _state(page, "live")
+        await wait_state(page, "live")
 
 
 @contextlib.asynccontextmanager
@@ -287,11 +223,11 @@ async def _running_under(path: str, config: ServerConfig) -> AsyncIterator[int]:
 @pytest.mark.browser
 @pytest.mark.model
 async def test_a_person_reads_what_was_said(microphone: list[str], base_engine: Engine) -> None:
-    async with running(lambda: base_engine) as service, _browser(*microphone) as page:
+    async with running(lambda: base_engine) as service, browser_page(*microphone) as page:
         await page.goto(service.http)
         await page.click("#start")
         await page.wait_for_selector("#lines:has-text('fellow')")
         await page.wait_for_selector("#lines:has-text('country')")
         await page.click("#start")
-        await _state(page, "idle")
+        await wait_state(page, "idle")
         assert "my fellow americans" in (await page.inner_text("#lines")).lower()

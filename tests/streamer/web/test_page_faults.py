@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.streamer.web.test_page import (  # noqa: F401  (microphone is a fixture)
-    FAKE_DEVICE,
-    _browser,
-    _download,
-    _notice,
-    _state,
-    microphone,
-)
+from tests.support.browser import FAKE_DEVICE, browser_page, download, wait_notice, wait_state
 from tests.support.running_service import running
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
@@ -28,25 +21,25 @@ navigator.mediaDevices.getUserMedia = async (wanted) => (window.given = await as
 
 
 async def test_a_microphone_that_is_unplugged_is_said_and_ends_the_session() -> None:
-    async with running() as service, _browser(*FAKE_DEVICE) as page:
+    async with running() as service, browser_page(*FAKE_DEVICE) as page:
         await page.add_init_script(KEEP_STREAM)
         await page.goto(service.http)
         await page.click("#start")
-        await _state(page, "live")
+        await wait_state(page, "live")
         async with asyncio.timeout(30):
             while service.service.num_sessions != 1:
                 await asyncio.sleep(0.02)
         await page.evaluate("given.getTracks()[0].dispatchEvent(new Event('ended'))")
-        await _notice(page, "microphone was disconnected")
-        await _state(page, "idle")
+        await wait_notice(page, "microphone was disconnected")
+        await wait_state(page, "idle")
         async with asyncio.timeout(30):
             while service.service.num_sessions:
                 await asyncio.sleep(0.02)
 
 
-async def test_the_page_waits_for_the_last_words(microphone: list[str]) -> None:  # noqa: F811
+async def test_the_page_waits_for_the_last_words(microphone: list[str]) -> None:
     received: list[dict[str, Any]] = []
-    async with running() as service, _browser(*microphone) as page:
+    async with running() as service, browser_page(*microphone) as page:
 
         def watch(socket: Any) -> None:
             socket.on("framereceived", lambda frame: received.append(json.loads(frame)))
@@ -56,7 +49,7 @@ async def test_the_page_waits_for_the_last_words(microphone: list[str]) -> None:
         await page.click("#start")
         await page.wait_for_selector("#lines p")
         await page.click("#start")  # in the middle of what is said
-        await _state(page, "idle")
+        await wait_state(page, "idle")
         shown = (await page.inner_text("#lines")).split()
     assert received[-1]["type"] == "done"
     finals = [message["text"] for message in received if message["type"] == "final"]
@@ -78,10 +71,10 @@ async def test_after_twelve_minutes_the_first_line_is_still_there() -> None:
 
         socket.on_message(answer)
 
-    async with running() as service, _browser(*FAKE_DEVICE) as page:
+    async with running() as service, browser_page(*FAKE_DEVICE) as page:
         await page.route_web_socket("**/v1/stream", serve)
         await page.goto(service.http)
         await page.click("#start")
         await page.wait_for_selector(f"#lines p:nth-child({len(lines)})")
         assert (await page.inner_text("#lines p:first-child")).strip() == lines[0]
-        assert (await _download(page, "txt")).split("\n")[: len(lines)] == lines
+        assert (await download(page, "txt")).split("\n")[: len(lines)] == lines

@@ -14,13 +14,13 @@ import websockets
 from streamer.config import ServerConfig
 from streamer.protocols.deepgram import route
 from tests.support.audio import babble, pcm16, quiet
+from tests.support.deepgram_sdk import client_of, environment_of, finals, kinds, listen, text
 from tests.support.running_service import Running, running
-from tests.support.waiting import until
+from tests.support.waiting import until, until_closed
 
 deepgram = pytest.importorskip("deepgram")
 from deepgram.core.api_error import ApiError  # noqa: E402
 from deepgram.core.events import EventType  # noqa: E402
-from deepgram.environment import DeepgramClientEnvironment  # noqa: E402
 
 # the SDK asks for a module of websockets that says it is deprecated
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -32,55 +32,6 @@ TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2),
 async def service() -> AsyncIterator[Running]:
     async with running() as service:
         yield service
-
-
-def environment_of(service: Running) -> Any:
-    return DeepgramClientEnvironment(
-        base=service.http, production=service.ws, agent=service.ws, agent_rest=service.http
-    )
-
-
-def client_of(service: Running, key: str = "any") -> Any:
-    return deepgram.AsyncDeepgramClient(api_key=key, environment=environment_of(service))
-
-
-async def listen(
-    service: Running, audio: bytes, *, chunk: int = 3200, pace_s: float = 0.0, **options: Any
-) -> list[Any]:
-    """Send audio as the SDK does, close the stream, and return all that came."""
-    received: list[Any] = []
-    options = {
-        "model": "nova-3",
-        "encoding": "linear16",
-        "sample_rate": 16000,
-        "punctuate": True,
-        **options,
-    }
-    options = {k: v for k, v in options.items() if v is not None}
-    async with client_of(service).listen.v1.connect(**options) as connection:
-        connection.on(EventType.MESSAGE, received.append)
-        listening = asyncio.create_task(connection.start_listening())
-        for first in range(0, len(audio), chunk):
-            await connection.send_media(audio[first : first + chunk])
-            await asyncio.sleep(pace_s)
-        await connection.send_close_stream()
-        await asyncio.wait_for(listening, 30)
-    return received
-
-
-def kinds(received: list[Any]) -> list[str]:
-    return [message.type for message in received]
-
-
-def finals(received: list[Any], channel: int = 0) -> list[Any]:
-    return [
-        m for m in received if m.type == "Results" and m.is_final and m.channel_index[0] == channel
-    ]
-
-
-def text(received: list[Any], channel: int = 0) -> str:
-    parts = [m.channel.alternatives[0].transcript for m in finals(received, channel)]
-    return " ".join(part for part in parts if part)
 
 
 async def test_the_sdk_gets_texts_times_and_the_summary(service: Running) -> None:
@@ -296,17 +247,9 @@ async def test_bytes_that_are_no_container_close_with_data_0000(service: Running
     async with websockets.connect(f"{service.ws}/v1/listen") as socket:
         await socket.send(b"\x00\x01 this is not audio " * 4000)
         await socket.send('{"type":"CloseStream"}')
-        received = [json.loads(message) async for message in _until_closed(socket)]
+        received = [json.loads(message) async for message in until_closed(socket)]
     assert received[-1]["code"] == "DATA-0000"
     assert socket.close_code == 1008
-
-
-async def _until_closed(socket: Any) -> AsyncIterator[str]:
-    try:
-        while True:
-            yield await asyncio.wait_for(socket.recv(), 30)
-    except websockets.ConnectionClosed:
-        return
 
 
 async def test_an_empty_message_closes_the_stream(service: Running) -> None:
@@ -382,7 +325,7 @@ async def test_a_service_that_stops_delivers_first() -> None:
             await socket.send(pcm16(babble(2.0)))
             await service.wait_heard(2.0)
             draining = asyncio.create_task(service.service.drain())
-            received = [json.loads(message) async for message in _until_closed(socket)]
+            received = [json.loads(message) async for message in until_closed(socket)]
             await asyncio.wait_for(draining, 30)
         assert received[0]["channel"]["alternatives"][0]["transcript"] == "w0 w1 w2 w3"
         assert received[-1]["type"] == "Metadata"

@@ -8,29 +8,14 @@ import pytest
 
 from streamer.protocols.twilio import messages as twilio
 from streamer.wire import ClientFault
+from tests.support import twilio as sent
 
 
 def start(**body: Any) -> str:
-    return json.dumps(
-        {
-            "event": "start",
-            "sequenceNumber": "1",
-            "streamSid": "MZ1",
-            "start": {
-                "streamSid": "MZ1",
-                "accountSid": "AC1",
-                "callSid": "CA1",
-                "tracks": ["outbound", "inbound"],
-                "customParameters": {"language": "de", "n": 5},
-                "mediaFormat": {
-                    "encoding": "audio/x-mulaw",
-                    "sampleRate": "8000",
-                    "channels": "1",
-                },
-                **body,
-            },
-        }
-    )
+    tracks, parameters = ["outbound", "inbound"], {"language": "de", "n": 5}
+    media = {"encoding": "audio/x-mulaw", "sampleRate": "8000", "channels": "1"}
+    fields = {"tracks": tracks, "customParameters": parameters, "mediaFormat": media}
+    return sent.start(body=fields | body)
 
 
 def test_start_says_which_call_and_how_it_sounds() -> None:

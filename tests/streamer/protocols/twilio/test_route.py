@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import random
 from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
 import pytest
 import websockets
 
-from clients.telephone import encode_mulaw
 from streamer.config import ServerConfig
-from tests.support.audio import babble, quiet, silent_wav
+from tests.support.audio import silent_wav
 from tests.support.engines import CELL
 from tests.support.running_service import Running, running
-from tests.support.waiting import until
+from tests.support.twilio import CONNECTED, FRAMES, OUTBOUND, STOP, media, start
+from tests.support.waiting import until, until_closed
 
 
 @pytest.fixture
@@ -27,56 +25,6 @@ async def service() -> AsyncIterator[Running]:
         yield service
 
 
-def start(call: str = "CA1", **parameters: str) -> str:
-    return json.dumps(
-        {
-            "event": "start",
-            "sequenceNumber": "1",
-            "streamSid": "MZ1",
-            "start": {
-                "streamSid": "MZ1",
-                "accountSid": "AC1",
-                "callSid": call,
-                "tracks": ["inbound", "outbound"],
-                "customParameters": parameters,
-                "mediaFormat": {
-                    "encoding": "audio/x-mulaw",
-                    "sampleRate": 8000,
-                    "channels": 1,
-                },
-            },
-        }
-    )
-
-
-def media(track: str, audio: bytes) -> list[str]:
-    return [
-        json.dumps(
-            {
-                "event": "media",
-                "sequenceNumber": str(i + 2),
-                "streamSid": "MZ1",
-                "media": {
-                    "track": track,
-                    "chunk": str(i + 1),
-                    "timestamp": str(i * 20),
-                    "payload": base64.b64encode(audio[i * 160 : (i + 1) * 160]).decode(),
-                },
-            }
-        )
-        for i in range(len(audio) // 160)
-    ]
-
-
-INBOUND = encode_mulaw(np.concatenate([babble(2.0), quiet(4.0)])[::2])
-OUTBOUND = encode_mulaw(np.concatenate([quiet(2.5), babble(2.0, seed=3), quiet(1.5)])[::2])
-FRAMES = [
-    frame
-    for pair in zip(media("inbound", INBOUND), media("outbound", OUTBOUND), strict=True)
-    for frame in pair
-]
-CONNECTED = json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"})
-STOP = json.dumps({"event": "stop", "sequenceNumber": "9", "streamSid": "MZ1", "stop": {}})
 SAID = [("inbound", "w0 w1 w2 w3"), ("outbound", "w5 w6 w7 w8")]
 
 
@@ -223,18 +171,10 @@ async def test_calls_do_not_mix(service: Running) -> None:
 async def test_a_reader_that_leaves_frees_its_place_and_an_unknown_call_times_out() -> None:
     async with running(config=ServerConfig(port=0, call_grace_s=0.3)) as service:
         async with websockets.connect(f"{service.ws}/v1/calls/CA9") as socket:
-            received = [json.loads(message) async for message in _until_closed(socket)]
+            received = [json.loads(message) async for message in until_closed(socket)]
         assert received[0]["state"] == "waiting"
         assert socket.close_code == 1008
         assert socket.close_reason == "no such call"
-
-
-async def _until_closed(socket: Any) -> AsyncIterator[Any]:
-    try:
-        while True:
-            yield await asyncio.wait_for(socket.recv(), 30)
-    except websockets.ConnectionClosed:
-        return
 
 
 async def test_finals_go_to_the_webhook() -> None:
@@ -297,7 +237,7 @@ async def test_a_service_that_stops_delivers_what_was_said() -> None:
                 await service.wait_heard(2 * 6.0)
                 await asyncio.wait_for(service.service.drain(), 30)
                 await asyncio.wait_for(socket.wait_closed(), 30)
-            received = [json.loads(message) async for message in _until_closed(reader)]
+            received = [json.loads(message) async for message in until_closed(reader)]
         assert socket.close_code == 1012
     assert finals(received) == SAID
     assert received[-1]["type"] == "done"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,51 +20,11 @@ from tests.support.running_service import Running, running
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
 SAID = ["w2 w3 w4 w5", "w10 w11 w12"]
 
-# what the client needs beside it; the rest of what its package asks for belongs to its server
-PACKAGES = ("whisper-live==0.10.0", "websocket-client==1.9.2", "scipy")
-# the client imports the sound card's library; a machine without one fails to open it, as here
-PYAUDIO = """
-paInt16 = 8
-
-
-class PyAudio:
-    def open(self, **options):
-        raise OSError("no sound card")
-
-    def terminate(self):
-        pass
-"""
-
 
 @pytest.fixture
 async def service() -> AsyncIterator[Running]:
     async with running() as service:
         yield service
-
-
-@pytest.fixture(scope="session")
-def client_path(request: pytest.FixtureRequest) -> str:
-    """Install the client beside the project, once; the search path that finds it."""
-    assert request.config.cache is not None
-    folder = request.config.cache.mkdir("whisper-live-0.10.0")
-    # tests of other files run beside these, in processes of their own, and may come here first
-    with (folder.parent / "whisper-live.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "pyaudio.py").exists():
-            _install(folder)
-    return str(folder)
-
-
-def _install(folder: Path) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    command += ["--upgrade", "--target", str(folder), *PACKAGES]
-    try:
-        installed = subprocess.run(command, capture_output=True, text=True, timeout=150)
-    except subprocess.TimeoutExpired:
-        pytest.skip("whisper-live cannot be installed: it takes too long")
-    if installed.returncode:
-        pytest.skip(f"whisper-live cannot be installed: {installed.stderr[-200:]}")
-    (folder / "pyaudio.py").write_text(PYAUDIO)
 
 
 @pytest.fixture
@@ -77,9 +34,11 @@ def talk(tmp_path: Path) -> str:
     return str(path)
 
 
-async def test_the_documented_client_works(service: Running, client_path: str, talk: str) -> None:
+async def test_the_documented_client_works(
+    service: Running, whisperlive_path: str, talk: str
+) -> None:
     out = await run_python(
-        example_of("whisperlive.md"), service.host, str(service.port), talk, path=client_path
+        example_of("whisperlive.md"), service.host, str(service.port), talk, path=whisperlive_path
     )
     # in brackets it logs: that it connected, and that the server closed (1000, normally)
     assert [line for line in out.splitlines() if not line.startswith("[")] == SAID
@@ -100,7 +59,7 @@ print("TEXT", client(sys.argv[3]))
 
 
 async def test_the_file_client_writes_right_subtitles(
-    service: Running, client_path: str, talk: str, tmp_path: Path
+    service: Running, whisperlive_path: str, talk: str, tmp_path: Path
 ) -> None:
     subtitles = tmp_path / "out.srt"
     out = await run_python(
@@ -109,7 +68,7 @@ async def test_the_file_client_writes_right_subtitles(
         str(service.port),
         talk,
         str(subtitles),
-        path=client_path,
+        path=whisperlive_path,
         cwd=tmp_path,
     )
     assert f"TEXT {' '.join(SAID)}" in out
@@ -170,7 +129,7 @@ async def test_the_page_stays_at_the_same_path(service: Running) -> None:
     assert b"Upgrade" not in answer.split(b"\r\n")[0]
 
 
-async def test_a_full_service_asks_to_wait(client_path: str, talk: str) -> None:
+async def test_a_full_service_asks_to_wait(whisperlive_path: str, talk: str) -> None:
     async with running(config=ServerConfig(port=0, max_sessions=1)) as service:
         async with websockets.connect(service.ws) as first:
             await first.send("{}")
@@ -181,7 +140,7 @@ async def test_a_full_service_asks_to_wait(client_path: str, talk: str) -> None:
             assert socket.close_code == 1000
             code = FILE_CLIENT.replace("print(", "client.client.waiting or print(")
             out = await run_python(
-                code, service.host, str(service.port), talk, "out.srt", path=client_path
+                code, service.host, str(service.port), talk, "out.srt", path=whisperlive_path
             )
             assert "Server is full" in out
 
