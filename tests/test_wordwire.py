@@ -15,10 +15,13 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 
 import wordwire
+from tests.support.documented_example import example_of, run_python
+from tests.support.running_service import babble, quiet, running, wav
 
 ROOT = Path(__file__).parent.parent
 TALK = ROOT.parent / "shared/data/speech/read/jfk.wav"
@@ -127,6 +130,17 @@ def test_every_message_of_the_server_is_public() -> None:
     from streamer.protocol import SERVER_TYPES
 
     assert {cls.__name__ for cls in SERVER_TYPES.values()} <= set(wordwire.__all__)
+
+
+async def test_the_client_that_the_readme_shows(tmp_path: Path) -> None:
+    path = tmp_path / "talk.wav"
+    talk = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
+    path.write_bytes(wav(talk))
+    async with running() as service:
+        code = example_of("../README.md").replace("ws://localhost:8000", service.ws)
+        out = await run_python(code, str(path), cwd=ROOT)
+    finals = [line.split(maxsplit=1)[1] for line in out.splitlines() if "..." not in line]
+    assert finals == ["w2 w3 w4 w5", "w10 w11 w12"]
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
