@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.support.hardware import describe
 from benchmarks.support.recordings import list_recordings
+from clients.audio_source import BLOCK_S, open_audio
 from clients.client import connect
-from clients.sound import BLOCK_S, open_sound
 from streamer.protocol import Final, Partial, Start
 
 POLL_S = 0.02
@@ -108,11 +108,11 @@ def _answers(url: str) -> bool:
 
 
 async def _first_caption(url: str, path: str) -> None:
-    with open_sound(path, split_channels=False) as sound:
-        async with connect(url, Start(sample_rate=sound.sample_rate)) as stream:
+    with open_audio(path, split_channels=False) as audio:
+        async with connect(url, Start(sample_rate=audio.sample_rate)) as stream:
 
             async def play() -> None:
-                for block in sound.blocks:
+                for block in audio.blocks:
                     await asyncio.sleep(BLOCK_S)
                     await stream.send(block)
                 await stream.end()

@@ -1,7 +1,7 @@
-"""Sound files as blocks of s16le bytes, whatever format they are in.
+"""Audio files as blocks of s16le bytes, whatever format they are in.
 
 libsndfile (soundfile) reads WAV, FLAC, Ogg and MP3; everything else goes through FFmpeg (PyAV).
-Files are read as they are sent, so length does not matter.
+Files are read while they are sent, so their length does not matter.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-BLOCK_S = 0.1  # s of sound in a message
-MAX_RATE = 48_000  # Hz, the most that the service takes; more is resampled here
+BLOCK_S = 0.1  # of audio in a message
+MAX_RATE = 48_000  # Hz, the most that the service accepts; higher rates are resampled here
 MIN_RATE = 8_000
-MIX_MEMORY_S = 1.0  # of the powers that weigh the channels of a mix
-OPPOSED = 0.8  # correlation from which two channels are taken for one in opposite phase
+MIX_MEMORY_S = 1.0  # time constant of the powers that weigh the channels of a mix
+MIN_OPPOSED_CORRELATION = 0.8  # from which two channels are one voice in opposite phase
 
 
-class UnreadableSound(Exception):
-    """The file is not there, or no sound can be read from it; the message is fit to show."""
+class UnreadableAudio(Exception):
+    """The file does not exist, or no audio can be read from it; the message can be shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
-    """An opened file. `blocks` can be walked once."""
+class AudioSource:
+    """An open file. `blocks` can be iterated once."""
 
     sample_rate: int  # Hz, of the blocks
-    channels: int  # 1, or 2 where channels are kept apart
-    duration_s: float | None  # None where the file does not say
+    channels: int  # 1, or 2 if channels are kept apart
+    duration_s: float | None  # None if the file does not say
     blocks: Iterator[bytes]  # s16le, interleaved
 
 
 @contextlib.contextmanager
-def open_sound(path: str, *, split_channels: bool) -> Generator[Sound]:
-    """Open a sound file.
+def open_audio(path: str, *, split_channels: bool) -> Generator[AudioSource]:
+    """Open an audio file.
 
     Args:
-        path: any file that libsndfile or FFmpeg reads.
+        path: any file that libsndfile or FFmpeg can read.
         split_channels: keep the two channels of a stereo file apart; otherwise they are mixed.
 
     Raises:
-        UnreadableSound: with the reason.
+        UnreadableAudio: with the reason.
     """
     if not Path(path).is_file():
         reason = "is a folder" if Path(path).is_dir() else "does not exist"
-        raise UnreadableSound(f"{path} {reason}")
+        raise UnreadableAudio(f"{path} {reason}")
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(soundfile.SoundFile(path))
@@ -65,7 +65,7 @@ def open_sound(path: str, *, split_channels: bool) -> Generator[Sound]:
             yield stack.enter_context(_open_av(path, path, split_channels=split_channels))
             return
         channels = 2 if split_channels and file.channels == 2 else 1
-        yield Sound(
+        yield AudioSource(
             sample_rate=file.samplerate,
             channels=channels,
             duration_s=file.frames / file.samplerate,
@@ -74,18 +74,18 @@ def open_sound(path: str, *, split_channels: bool) -> Generator[Sound]:
 
 
 @contextlib.contextmanager
-def open_pipe(pipe: BinaryIO, *, split_channels: bool) -> Generator[Sound]:
-    """Open sound in any container that comes through a pipe.
+def open_pipe(pipe: BinaryIO, *, split_channels: bool) -> Generator[AudioSource]:
+    """Open audio in any container that arrives through a pipe.
 
     Raises:
-        UnreadableSound: with the reason.
+        UnreadableAudio: with the reason.
     """
-    with _open_av(_Pipe(pipe), "standard input", split_channels=split_channels) as sound:
-        yield sound
+    with _open_av(_Pipe(pipe), "standard input", split_channels=split_channels) as audio:
+        yield audio
 
 
 class _Pipe:
-    """A pipe that gives what is there, where FFmpeg would wait for as much as it asked for."""
+    """A pipe that returns what is there; FFmpeg would wait for as much as it asked for."""
 
     def __init__(self, pipe: BinaryIO) -> None:
         self._pipe = pipe
@@ -98,8 +98,8 @@ class _Pipe:
         )
 
 
-def open_raw(pipe: BinaryIO, *, sample_rate: int, channels: int, sample_bytes: int) -> Sound:
-    """Take a pipe of bare samples, already in an encoding that the service knows."""
+def open_raw(pipe: BinaryIO, *, sample_rate: int, channels: int, sample_bytes: int) -> AudioSource:
+    """Open a pipe of raw samples, already in an encoding that the service knows."""
     size = max(1, round(sample_rate * BLOCK_S)) * channels * sample_bytes
 
     def blocks() -> Iterator[bytes]:
@@ -107,7 +107,7 @@ def open_raw(pipe: BinaryIO, *, sample_rate: int, channels: int, sample_bytes: i
         while data := _Pipe(pipe).read(size):
             yield data
 
-    return Sound(sample_rate, channels, None, blocks())
+    return AudioSource(sample_rate, channels, None, blocks())
 
 
 def _read_soundfile(file: soundfile.SoundFile, channels: int, path: str) -> Iterator[bytes]:
@@ -117,17 +117,17 @@ def _read_soundfile(file: soundfile.SoundFile, channels: int, path: str) -> Iter
         try:
             block = file.read(frames, dtype="float32", always_2d=True)
         except soundfile.LibsndfileError as error:
-            raise UnreadableSound(f"{path} is broken: {error}") from None
+            raise UnreadableAudio(f"{path} is broken: {error}") from None
         if not len(block):
             return
         yield converter.convert(block)
 
 
 @contextlib.contextmanager
-def _open_av(source: str | _Pipe, name: str, *, split_channels: bool) -> Generator[Sound]:
+def _open_av(source: str | _Pipe, name: str, *, split_channels: bool) -> Generator[AudioSource]:
     try:
         if isinstance(source, _Pipe):
-            # no more is read ahead than it takes to know the format: the sound may be live
+            # no more is read ahead than it takes to know the format: the audio may be live
             container = av.open(
                 source,
                 mode="r",
@@ -138,16 +138,16 @@ def _open_av(source: str | _Pipe, name: str, *, split_channels: bool) -> Generat
         else:
             container = av.open(source, mode="r")
     except (av.FFmpegError, OSError, ValueError):
-        raise UnreadableSound(f"{name} is not a sound file that can be read") from None
+        raise UnreadableAudio(f"{name} is not an audio file that can be read") from None
     with container:
         if not container.streams.audio:
-            raise UnreadableSound(f"{name} has no sound in it")
+            raise UnreadableAudio(f"{name} contains no audio")
         track = container.streams.audio[0]
         if track.codec_context is None:
-            raise UnreadableSound(f"{name} is in an encoding that cannot be read")
+            raise UnreadableAudio(f"{name} has an encoding that cannot be read")
         rate = min(max(track.rate or MAX_RATE, MIN_RATE), MAX_RATE)
         channels = 2 if split_channels and track.channels == 2 else 1
-        yield Sound(
+        yield AudioSource(
             sample_rate=rate,
             channels=channels,
             duration_s=container.duration / av.time_base if container.duration else None,
@@ -171,15 +171,15 @@ def _read_av(
                 count = frame.layout.nb_channels
                 yield converter.convert(frame.to_ndarray().astype(np.float32).reshape(-1, count))
     except av.FFmpegError as error:
-        raise UnreadableSound(
+        raise UnreadableAudio(
             f"{name} is broken, or cannot be read through a pipe: {error}"
         ) from None
 
 
 class _Converter:
-    """Turns blocks of float samples into s16le, mixed down where one channel is wanted.
+    """Converts blocks of float samples to s16le, mixed down if one channel is wanted.
 
-    The mix is as loud as its loudest channel, and a channel of opposite phase is turned around: an
+    The mix is as loud as its loudest channel, and a channel in opposite phase is inverted: an
     average would lower a voice that is in one channel of eight, and cancel one that is in both.
     """
 
@@ -188,7 +188,7 @@ class _Converter:
         self._products: npt.NDArray[np.float64] | None = None  # (C, C) running means
 
     def convert(self, block: npt.NDArray[np.float32]) -> bytes:
-        """(T, C) samples, any floats, to interleaved s16le."""
+        """Convert (T, C) samples, any floats, to interleaved s16le."""
         block = np.nan_to_num(block, nan=0.0, posinf=0.0, neginf=0.0)
         if self._channels == 1 and block.shape[1] > 1:
             block = self._mix(block)
@@ -202,7 +202,9 @@ class _Converter:
         self._products += (products - self._products) * (BLOCK_S / MIX_MEMORY_S)
         powers = np.diag(self._products)
         loudest = int(np.argmax(powers))
-        opposed = self._products[loudest] < -OPPOSED * np.sqrt(powers * powers[loudest])
+        opposed = self._products[loudest] < -MIN_OPPOSED_CORRELATION * np.sqrt(
+            powers * powers[loudest]
+        )
         weights = np.where(opposed, -1.0, 1.0)
         mixed = weights @ self._products @ weights
         gain = np.sqrt(powers[loudest] / mixed) if mixed > 0 else 1.0

@@ -1,4 +1,4 @@
-"""`wordwire call`: a sound file as a telephone call, sent as Twilio would and read along."""
+"""`wordwire call`: send an audio file as Twilio would send a call, and print its text."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from clients import telephone
+from clients.audio_source import AudioSource, UnreadableAudio, open_audio
 from clients.captions import add_session_arguments, complain, explain_no_server, read_key
 from clients.handshake import ClientError, NoServer, open_socket
-from clients.sound import Sound, UnreadableSound, open_sound
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,31 +27,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help="a sound file; with two channels the left one is the caller (inbound)",
+        help="an audio file; if it has two channels, the left one is the caller (inbound)",
     )
-    parser.add_argument("--fast", action="store_true", help="send faster than people speak")
-    parser.add_argument("--json", action="store_true", help="print the messages as they come")
-    parser.add_argument("--call-sid", metavar="SID", help="of the call; a new one if not given")
+    parser.add_argument("--fast", action="store_true", help="send faster than real time")
+    parser.add_argument("--json", action="store_true", help="print the messages as they arrive")
+    parser.add_argument("--call-sid", metavar="SID", help="of the call; a new one by default")
     parser.add_argument(
-        "--shuffle", type=int, default=0, metavar="N", help="chunks may come N late (0)"
+        "--shuffle", type=int, default=0, metavar="N", help="delay chunks by up to N places (0)"
     )
     parser.add_argument(
-        "--loss", type=float, default=0.0, metavar="P", help="share of chunks that get lost (0)"
+        "--loss", type=float, default=0.0, metavar="P", help="share of chunks to drop, 0 to 1 (0)"
     )
     add_session_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the call and print what was said.
+    """Make the call and print its text.
 
     Returns:
-        0, or 1 where the file or the server cannot be used.
+        0, or 1 if the file or the server cannot be used.
     """
     try:
         return asyncio.run(_run(arguments))
     except NoServer as error:
         explain_no_server(str(error))
-    except (ClientError, UnreadableSound) as error:
+    except (ClientError, UnreadableAudio) as error:
         complain(str(error))
     return 1
 
@@ -60,13 +60,13 @@ async def _run(arguments: argparse.Namespace) -> int:
     call = arguments.call_sid or "CA" + secrets.token_hex(16)
     connect = partial(open_socket, arguments.url, read_key(arguments))
     try:
-        with open_sound(arguments.file, split_channels=True) as sound:
+        with open_audio(arguments.file, split_channels=True) as audio:
             async with (
                 await connect(f"/v1/calls/{call}") as log,
                 await connect("/v1/twilio") as line,
             ):
                 tasks = (
-                    asyncio.create_task(_speak(line, sound, call, arguments)),
+                    asyncio.create_task(_speak(line, audio, call, arguments)),
                     asyncio.create_task(_listen(log, as_json=arguments.json)),
                 )
                 try:
@@ -83,15 +83,15 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _speak(
-    line: ClientConnection, sound: Sound, call: str, arguments: argparse.Namespace
+    line: ClientConnection, audio: AudioSource, call: str, arguments: argparse.Namespace
 ) -> None:
-    """Send the file; each chunk has its own due time, so that delays do not add up."""
+    """Send the file; each chunk has a due time of its own, so that delays do not add up."""
     stream = "MZ" + secrets.token_hex(16)
-    tracks = telephone.TRACKS[: sound.channels]
+    tracks = telephone.TRACKS[: audio.channels]
     for message in telephone.opening(call, stream, tracks, _parameters(arguments)):
         await line.send(message)
     started = time.monotonic()
-    messages = telephone.media(stream, tracks, chunks(sound))
+    messages = telephone.media(stream, tracks, chunks(audio))
     if arguments.shuffle or arguments.loss:
         messages = telephone.disturb(messages, arguments.shuffle, arguments.loss, seed=0)
     for number, message in enumerate(messages):
@@ -103,7 +103,7 @@ async def _speak(
 
 
 async def _listen(log: ClientConnection, *, as_json: bool) -> None:
-    """Print what the call's log says, to its end."""
+    """Print the call's messages until its end."""
     async for text in log:
         message = json.loads(text)
         if as_json:
@@ -121,15 +121,15 @@ def _line(message: Mapping[str, Any]) -> str:
     return f"{message['start']:8.2f} {message['track']:>8}: {message['text'].strip()}"
 
 
-def chunks(sound: Sound) -> Iterator[Sequence[bytes]]:
-    """Encode sound as the chunks of its tracks; the last one is filled with silence."""
+def chunks(audio: AudioSource) -> Iterator[Sequence[bytes]]:
+    """Encode audio as the chunks of its tracks; the last one is padded with silence."""
     resamplers = [
-        soxr.ResampleStream(sound.sample_rate, telephone.RATE, 1, dtype="float32")
-        for _ in range(sound.channels)
+        soxr.ResampleStream(audio.sample_rate, telephone.RATE, 1, dtype="float32")
+        for _ in range(audio.channels)
     ]
-    waiting = [b""] * sound.channels
-    for block in sound.blocks:
-        samples = np.frombuffer(block, "<i2").reshape(-1, sound.channels)
+    waiting = [b""] * audio.channels
+    for block in audio.blocks:
+        samples = np.frombuffer(block, "<i2").reshape(-1, audio.channels)
         waiting = [
             left + _encode(resampler, samples[:, channel], is_last=False)
             for channel, (left, resampler) in enumerate(zip(waiting, resamplers, strict=True))

@@ -1,4 +1,4 @@
-"""One session at the terminal: sound goes in, captions come out, the transcript is kept."""
+"""One session at the terminal: audio goes in, captions come out, the finals are kept."""
 
 from __future__ import annotations
 
@@ -19,24 +19,29 @@ KEY_VARIABLE = "WORDWIRE_API_KEY"
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what every command that opens a session takes."""
+    """Declare the options of every command that opens a session."""
     group = parser.add_argument_group("session")
-    group.add_argument("--url", default=DEFAULT_URL, help=f"of the server ({DEFAULT_URL})")
-    group.add_argument("--key", help=f"API key; {KEY_VARIABLE} in the environment does not show")
-    group.add_argument("--language", help="ISO 639-1 code; detected where not given")
+    group.add_argument("--url", default=DEFAULT_URL, help=f"address of the server ({DEFAULT_URL})")
+    group.add_argument(
+        "--key",
+        help=f"API key; the environment variable {KEY_VARIABLE} keeps it out of process lists",
+    )
+    group.add_argument("--language", help="ISO 639-1 code (detected)")
     group.add_argument("--task", choices=("transcribe", "translate"), default="transcribe")
-    group.add_argument("--prompt", default="", help="text that might have come before")
+    group.add_argument(
+        "--prompt", default="", help="text that might have come before: names, spelling, style"
+    )
     group.add_argument("--hotwords", default="", metavar="A,B", help="words and names to expect")
     group.add_argument(
         "--delay",
         choices=("minimal", "low", "medium", "high", "xhigh"),
         default="low",
-        help="how long text may stay open before it settles (low)",
+        help="how long text may change before it is committed (low)",
     )
 
 
 def read_key(arguments: argparse.Namespace) -> str | None:
-    """Find the key that the server may ask for."""
+    """Return the key that the server may ask for, or None."""
     return arguments.key or os.environ.get(KEY_VARIABLE) or None
 
 
@@ -59,7 +64,7 @@ def build_start(
 async def caption(
     stream: Stream, blocks: AsyncIterator[bytes], show: Callable[[ServerMessage], None]
 ) -> list[Final]:
-    """Send all blocks and return the finals; every message is shown as it comes.
+    """Send all blocks, show every message as it arrives, and return the finals.
 
     Raises:
         ClientError: the session broke off.
@@ -75,7 +80,7 @@ async def caption(
     collecting = asyncio.create_task(collect())
     try:
         async for block in blocks:
-            if collecting.done():  # the server gave up on the session
+            if collecting.done():  # the server ended the session
                 break
             await stream.send(block)
         if not collecting.done():
@@ -88,7 +93,7 @@ async def caption(
 
 
 def show_on(display: Display) -> Callable[[ServerMessage], None]:
-    """Make what `caption` calls with each message."""
+    """Return what `caption` calls with each message."""
 
     def show(message: ServerMessage) -> None:
         match message:
@@ -103,7 +108,7 @@ def show_on(display: Display) -> Callable[[ServerMessage], None]:
 
 
 def wait_on(display: Display) -> Callable[[str, float], None]:
-    """Make what `connect` calls while it comes back."""
+    """Return what `connect` calls while it reconnects."""
 
     def wait(reason: str, delay_s: float) -> None:
         display.note(f"({reason}; trying again in {delay_s:.0f} s, nothing is lost)")
@@ -113,7 +118,7 @@ def wait_on(display: Display) -> Callable[[str, float], None]:
 
 @contextlib.contextmanager
 def stop_on_interrupt() -> Generator[asyncio.Event]:
-    """Turn the first Ctrl+C into an event; the second one interrupts as usual."""
+    """Turn the first Ctrl+C into an event; a second one interrupts as usual."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -135,10 +140,10 @@ def stop_on_interrupt() -> Generator[asyncio.Event]:
 
 
 def complain(message: str) -> None:
-    """Tell the person at the terminal what went wrong, in one line."""
+    """Print on standard error, in one line, what went wrong."""
     print(f"wordwire: {message}", file=sys.stderr)
 
 
 def explain_no_server(message: str) -> None:
-    """Say that nobody answers, and how to start a server."""
+    """Print that no server answers, and how to start one."""
     complain(f"{message}\nStart one with: wordwire serve    (or name another with --url)")

@@ -1,4 +1,4 @@
-"""An asyncio client of `/v1/stream` that survives broken connections.
+"""An asyncio client of `/v1/stream` that survives broken connections. Public as `wordwire.connect`.
 
 async with connect("ws://localhost:8000", Start(language="en")) as stream:
     await stream.send(pcm)       # again and again, from one task
@@ -25,16 +25,16 @@ from streamer import protocol
 from streamer.protocol import Done, Error, Ready, ServerMessage, Start
 
 LOADING_S, LOADING_POLL_S = 120.0, 1.0  # a server that has just started loads its model first
-MAX_UNSENT_S = 60.0  # of sound that `send` keeps without a connection
-# the server will say the same again: the client's fault, or its message was too big
-FINAL_CODES = frozenset({1007, 1008, 1009})
+MAX_UNSENT_S = 60.0  # of audio that `send` keeps without a connection
+# trying again would not help: a fault of the client, or a message that is too big
+UNRECOVERABLE_CODES = frozenset({1007, 1008, 1009})
 
 
 class Stream:
     """A session. Send from one task and iterate in another, or iterate after `end`.
 
-    Sound is kept until its text is final. When the connection breaks, whoever iterates connects
-    again, resumes the session or begins another one where text was final, and nothing is lost.
+    Audio is kept until its text is final. When the connection breaks, the iteration reconnects. It
+    resumes the session, or begins another one behind the last final, and nothing is lost.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class Stream:
         self._url = url
         self._start = dataclasses.replace(start, resumable=is_lasting)
         self._key = key
-        self._is_lasting = is_lasting  # comes back after a broken connection
+        self._is_lasting = is_lasting  # reconnects after a broken connection
         self._on_wait = on_wait
         self._keeper = Keeper(start)
         self._socket: ClientConnection | None = None
         self._session: str | None = None
         self._seq = -1  # of the last message that arrived
-        self._sent = 0  # byte of the recording up to which the socket took all
+        self._sent = 0  # byte of the recording up to which everything is on the socket
         self._is_ended = self._is_end_sent = False
         self._sending = asyncio.Lock()
-        self._is_flowing = asyncio.Event()  # the server takes sound on this connection
+        self._is_flowing = asyncio.Event()  # the server accepts audio on this connection
         self._retries = Retries()
 
     async def send(self, audio: bytes) -> None:
-        """Send sound in the encoding of the start; waits where the server is behind.
+        """Send audio in the encoding of the start; waits while the server is behind.
 
-        While there is no connection the sound is kept, up to a minute of it; then this waits.
+        Without a connection, up to a minute of audio is kept; then this waits.
         """
         self._keeper.add(audio)
         if not self._is_flowing.is_set():
@@ -80,23 +80,23 @@ class Stream:
         prompt: str | None = None,
         hotwords: list[str] | None = None,
     ) -> None:
-        """Change what is given, from the next segment on."""
+        """Change the given settings from the next segment on; None keeps a setting."""
         start = self._start
-        # a session that has to be begun again begins with what holds now
+        # if the session has to be begun again, it begins with these settings
         self._start = dataclasses.replace(
             start,
             language=start.language if language is None else language,
             prompt=start.prompt if prompt is None else prompt,
             hotwords=start.hotwords if hotwords is None else hotwords,
         )
-        await self._say(protocol.Update(language, prompt, hotwords))
+        await self._send_message(protocol.Update(language, prompt, hotwords))
 
     async def finalize(self) -> None:
         """Close the open segment now."""
-        await self._say(protocol.Finalize())
+        await self._send_message(protocol.Finalize())
 
     async def end(self) -> None:
-        """Say that no more sound comes. The rest of the text, then `Done`, follow."""
+        """End the audio. The rest of the text follows, then `Done`."""
         self._is_ended = True
         if self._is_flowing.is_set():
             await self._flush()
@@ -115,7 +115,7 @@ class Stream:
                     raise
                 self._on_wait(str(error), LOADING_POLL_S)
                 await asyncio.sleep(LOADING_POLL_S)
-        with contextlib.suppress(ConnectionClosed):  # whoever iterates hears why
+        with contextlib.suppress(ConnectionClosed):  # the iteration raises why
             await self._socket.send(protocol.encode_start(self._start))
         self._is_flowing.set()
 
@@ -127,11 +127,11 @@ class Stream:
     # --- messages --------------------------------------------------------------------------------
 
     async def _messages(self) -> AsyncIterator[ServerMessage]:
-        """Yield what the server says, `Done` last.
+        """Yield the server's messages, `Done` last.
 
         Raises:
-            Refused: the server said that the session cannot go on.
-            ClientError: the connection broke, and could not be made again.
+            Refused: the server ended the session.
+            ClientError: the connection broke and could not be restored.
         """
         flushing: asyncio.Task[None] | None = None
         try:
@@ -145,7 +145,7 @@ class Stream:
                             continue
                         if isinstance(message, Ready) and not self._is_flowing.is_set():
                             self._go_on(message)
-                            # beside the reading: a server that cannot write stops to read
+                            # while reading goes on: a server that cannot write stops reading
                             flushing = asyncio.create_task(self._flush())
                         placed = await self._receive(message)
                         if placed is not None:
@@ -157,9 +157,9 @@ class Stream:
                 if flushing is not None:
                     await asyncio.gather(flushing, return_exceptions=True)
                 code = self._socket.close_code or 0
-                if not self._is_lasting or code in FINAL_CODES or 4000 <= code < 5000:
+                if not self._is_lasting or code in UNRECOVERABLE_CODES or 4000 <= code < 5000:
                     raise ClientError(reason)
-                await self._come_back(reason)
+                await self._reconnect(reason)
         finally:
             if flushing is not None:
                 flushing.cancel()
@@ -178,19 +178,19 @@ class Stream:
             case Error(fatal=True) if self._session is None or message.retry_after_s is None:
                 raise Refused(message.message, message.code, message.retry_after_s)
             case Done() if not self._is_ended:
-                # the server stops; what came after its end belongs into the next session
+                # the server stops; audio after its end belongs in the next session
                 self._forget_session(message)
                 return None
         return self._keeper.place(message)
 
     def _go_on(self, ready: Ready) -> None:
-        """Send on where the server's sound stopped."""
+        """Continue from the last byte that the server received."""
         self._sent = self._keeper.base + ready.received_bytes
         self._is_end_sent = False
         self._is_flowing.set()
 
     async def _begin_again(self) -> None:
-        """Open another session on this connection: the old one is gone."""
+        """Open another session on this connection, since the old one is gone."""
         self._forget_session(None)
         assert self._socket is not None
         with contextlib.suppress(ConnectionClosed):
@@ -198,15 +198,17 @@ class Stream:
 
     def _forget_session(self, done: Done | None) -> None:
         if not self._keeper.can_restart:
-            raise ClientError("the session is gone, and its container cannot be begun again")
+            raise ClientError(
+                "the session is gone, and a container cannot be resumed in the middle"
+            )
         self._keeper.restart(done)
         self._session, self._seq = None, -1
 
-    async def _come_back(self, reason: str) -> None:
-        """Connect again, and ask for the session.
+    async def _reconnect(self, reason: str) -> None:
+        """Reconnect, and resume the session.
 
         Raises:
-            ClientError: the server does not let us, or is away for too long.
+            ClientError: the server refuses, or stays away for too long.
         """
         self._is_flowing.clear()
         self._retries.broke(time.monotonic())
@@ -239,10 +241,10 @@ class Stream:
     # --- sending ---------------------------------------------------------------------------------
 
     async def _flush(self) -> None:
-        """Send the sound that the server does not have, then the end if that was said."""
+        """Send the audio that the server does not have, then the end if it was reached."""
         async with self._sending:
             assert self._socket is not None
-            # a connection that breaks says so to whoever iterates
+            # the iteration notices a broken connection
             with contextlib.suppress(ConnectionClosed):
                 while self._sent < self._keeper.total:
                     for piece in self._keeper.after(self._sent):
@@ -252,7 +254,7 @@ class Stream:
                     await self._socket.send(protocol.encode(protocol.End()))
                     self._is_end_sent = True
 
-    async def _say(self, message: protocol.ClientMessage) -> None:
+    async def _send_message(self, message: protocol.ClientMessage) -> None:
         await self._flush()
         async with self._sending:
             assert self._socket is not None
@@ -272,15 +274,15 @@ async def connect(
     """Open a session; leaving the context closes it.
 
     Args:
-        url: of the server: ws, wss, http or https; the path may be left out.
-        start: the settings; without it, 16 kHz mono s16le and detected language.
-        key: where the server asks for one.
-        is_lasting: come back after a broken connection, without losing a word.
-        on_wait: called with the reason and the seconds until the next attempt to come back.
+        url: of the server: ws, wss, http or https; the path may be omitted.
+        start: the settings; by default, 16 kHz mono s16le and detected language.
+        key: if the server asks for one.
+        is_lasting: reconnect after a broken connection, without losing a word.
+        on_wait: called with the reason and the seconds until the next attempt to reconnect.
 
     Raises:
-        NoServer: nobody answers.
-        Refused: no room, no valid key, or no such path; the model does not get loaded.
+        NoServer: no server answers.
+        Refused: no room, no valid key, no such path, or the model failed to load.
     """
     stream = Stream(
         url,

@@ -1,4 +1,4 @@
-"""Captions in a terminal: what is final scrolls up, what is open is redrawn below it."""
+"""Captions in a terminal: finals scroll up, the open segments are redrawn below them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from streamer.protocol import Final, Partial
 
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 CLEAR_DOWN = "\x1b[J"
-MAX_OPEN_LINES = 6  # of the open segment; older ones come back with the final
+MAX_OPEN_LINES = 6  # of an open segment; older lines return with the final
 
 
 class Display:
     """Shows one stream of messages.
 
-    On a terminal the open segment is redrawn in place, its volatile part dim, with a status line
-    below. Elsewhere only finals are written, one a line, or nothing where it is silent.
+    On a terminal, the open segment is redrawn in place, its volatile part dim, with a status line
+    below. Elsewhere only finals are written, one per line, or nothing at all if it is silent.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Display:
         self._num_lines = 0  # of the region that is redrawn
 
     def partial(self, partial: Partial) -> None:
-        """Show the open segment as heard so far."""
+        """Show the open segment as transcribed so far."""
         self._partials[partial.channel] = partial
         self._redraw()
 
@@ -67,7 +67,7 @@ class Display:
             self._redraw()
 
     def close(self) -> None:
-        """Remove the redrawn region; call it before anything else writes."""
+        """Erase the redrawn region; call this before anything else writes."""
         if self._is_terminal:
             self._out.write(self._erase())
             self._out.flush()

@@ -1,4 +1,4 @@
-"""How a client gets its socket, and the words for why it does not."""
+"""Opening a client's socket, and the errors that explain why it cannot be opened."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from streamer import protocol
 
 DEFAULT_URL = "ws://localhost:8000"
-PING_INTERVAL_S = 20.0  # proxies drop what is quiet for 30 to 60 s
+PING_INTERVAL_S = 20.0  # proxies drop connections that are silent for 30 to 60 s
 OPEN_TIMEOUT_S = 10.0
-MAX_MESSAGE_BYTES = 2**24  # a final with word times stays far below
+MAX_MESSAGE_BYTES = 2**24  # a final with word times is far smaller
 
 
 class ClientError(Exception):
-    """What keeps a client from its captions; the message is fit to show."""
+    """A session could not be opened or kept; the message can be shown."""
 
 
 class NoServer(ClientError):
-    """Nobody answers at the address."""
+    """No server answers at the address."""
 
 
 class Refused(ClientError):
-    """The server turned the client away.
+    """The server refused the client.
 
     Attributes:
         code: the server's stable name for the reason, or "".
-        retry_after_s: when to come back, or None where that would not help.
+        retry_after_s: when to try again, or None if that would not help.
     """
 
     def __init__(self, message: str, code: str = "", retry_after_s: float | None = None) -> None:
@@ -44,11 +44,11 @@ async def open_socket(url: str, key: str | None, path: str = protocol.PATH) -> C
 
     Args:
         url: of the server, see `socket_url`.
-        key: where the server asks for one.
+        key: if the server asks for one.
         path: of the route.
 
     Raises:
-        NoServer: nobody answers.
+        NoServer: no server answers.
         Refused: no room, no valid key, or no such path.
     """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -59,22 +59,22 @@ async def open_socket(url: str, key: str | None, path: str = protocol.PATH) -> C
             compression=None,
             open_timeout=OPEN_TIMEOUT_S,
             ping_interval=PING_INTERVAL_S,
-            # pongs wait behind the sound that the server has not read yet
+            # pongs wait behind the audio that the server has not read yet
             ping_timeout=None,
             max_size=MAX_MESSAGE_BYTES,
         )
     except InvalidStatus as error:
         raise _refused(error) from None
-    except (InvalidURI, ValueError):  # a port that is no number
+    except (InvalidURI, ValueError):  # a port that is not a number
         raise NoServer(f"expected an address such as {DEFAULT_URL}, got {url}") from None
     except (InvalidHandshake, EOFError):
-        raise NoServer(f"what answers at {url} is no Wordwire server") from None
+        raise NoServer(f"the server at {url} is not a Wordwire server") from None
     except (OSError, TimeoutError):
         raise NoServer(f"no server answers at {url}") from None
 
 
 def socket_url(url: str, path: str = protocol.PATH) -> str:
-    """Complete an address to that of a socket: ws or wss, and the path of its route."""
+    """Turn an address into that of a socket: ws or wss, with the path of its route."""
     parts = urlsplit(url if "//" in url else f"//{url}", scheme="ws")
     scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
     folder = parts.path.rstrip("/").removesuffix(path)

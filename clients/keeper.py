@@ -1,8 +1,8 @@
-"""What a client keeps for a broken connection: sound without final text, and where its times begin.
+"""What a client keeps for a broken connection: audio without final text, and where times begin.
 
-Pure. A session that can be resumed goes on at the byte where the sound stopped arriving. One that
-is gone is begun again at the end of what is final, and the times and numbers of its messages go on
-from those of the session before.
+Pure. A session that can be resumed continues at the byte where audio stopped arriving. A session
+that is gone is begun again at the end of the final text; the times and numbers of its messages
+continue those of the session before.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from streamer.protocol import (
 )
 
 SAMPLE_BYTES = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
-KEPT_S = 300.0  # sound kept; a server that is further behind than this may cost words
+KEPT_S = 300.0  # of audio; a server that is further behind than this may lose words
 
 Segmented = TypeVar("Segmented", SpeechStarted, SpeechEnded, Partial, Final)
 
 
 class Keeper:
-    """The sound of one recording, and the place of the server's session in it."""
+    """The audio of one recording, and the position of the server's session in it."""
 
     def __init__(self, start: Start) -> None:
-        # a container's bytes have no times, and it cannot be begun in its middle
+        # a container's bytes have no times, and it cannot be decoded from the middle
         self.can_restart = start.encoding in SAMPLE_BYTES
         self._frame_bytes = SAMPLE_BYTES.get(start.encoding, 1) * start.channels
         self._bytes_per_second = self._frame_bytes * start.sample_rate
@@ -45,7 +45,7 @@ class Keeper:
         self._open_starts: dict[int, float] = {}  # s, by channel, of segments without a final
 
     def add(self, data: bytes) -> None:
-        """Keep a piece of sound; the oldest is dropped where it is final, or too long ago."""
+        """Keep a piece of audio; drop the oldest if its text is final, or beyond KEPT_S."""
         self._pieces.append(data)
         self.total += len(data)
         oldest = min(self._restart_byte(), self.total)
@@ -54,7 +54,7 @@ class Keeper:
             self._first += len(self._pieces.popleft())
 
     def after(self, byte: int) -> list[bytes]:
-        """List the sound from a byte of the recording on; what is not kept any more is silence."""
+        """Return the audio from a byte of the recording on; what is no longer kept is silence."""
         found: deque[bytes] = deque()
         position = self.total
         for piece in reversed(self._pieces):  # what is not sent yet is mostly the last piece
@@ -67,11 +67,11 @@ class Keeper:
         return list(found)
 
     def seconds_after(self, byte: int) -> float:
-        """Say how much sound there is from a byte on."""
+        """Return how much audio follows a byte, in seconds."""
         return (self.total - byte) / self._bytes_per_second
 
     def restart(self, done: Done | None = None) -> None:
-        """Place a new session: where the old one says it ended, or else where text is final."""
+        """Begin a new session where the old one says it ended, or else behind the final text."""
         byte = self.base + self._bytes(done.duration) if done else self._restart_byte()
         self.base = min(max(byte, self._first), self.total)
         self.base -= self.base % self._frame_bytes
@@ -79,7 +79,7 @@ class Keeper:
         self._open_starts.clear()
 
     def place(self, message: ServerMessage) -> ServerMessage | None:
-        """Give a message the times and numbers of the recording; None where it says nothing new."""
+        """Return a message in the times and numbers of the recording, or None if it is known."""
         match message:
             case SpeechStarted():
                 placed = self._number(message)
@@ -107,7 +107,7 @@ class Keeper:
                 return message
 
     def _restart_byte(self) -> int:
-        """Find the end of what is final in every channel that has said something."""
+        """Return the byte up to which every channel with text is final."""
         if not self.can_restart:
             return 0
         if self._open_starts:
@@ -115,7 +115,7 @@ class Keeper:
         return self._bytes(max(self._final_ends.values(), default=0.0))
 
     def _is_known(self, message: Partial | Final) -> bool:
-        # a channel that was further than another one is heard again from where that one was
+        # a channel that was ahead of another is transcribed again from where that one was
         return message.end <= self._final_ends.get(message.channel, -1.0)
 
     def _number(self, message: Segmented) -> Segmented:

@@ -1,4 +1,4 @@
-"""`wordwire listen`: captions of what the microphone hears. Needs the extra `microphone`."""
+"""`wordwire listen`: caption this machine's microphone. Needs the extra `microphone`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ from clients.client import connect
 from clients.display import Display
 from clients.handshake import ClientError, NoServer
 
-BLOCK_MS = 40  # of sound in a message: less adds overhead, more adds delay
-# 5 s; where the connection stalls for longer, the oldest sound is dropped and said so
+BLOCK_MS = 40  # of audio in a message: less adds overhead, more adds delay
+# 5 s; if the connection stalls for longer, the oldest audio is dropped, with a note
 MAX_WAITING_BLOCKS = 5_000 // BLOCK_MS
-MIN_RATE, MAX_RATE = 8_000, 48_000  # Hz, what the service takes
+MIN_RATE, MAX_RATE = 8_000, 48_000  # Hz, what the service accepts
 
 
 class NoMicrophone(Exception):
-    """There is nothing to listen with; the message says what to do."""
+    """There is no usable microphone; the message says what to do."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("--device", help="name or number of the microphone")
-    parser.add_argument("--list-devices", action="store_true", help="show the microphones and stop")
+    parser.add_argument(
+        "--list-devices", action="store_true", help="print the microphones and exit"
+    )
     add_session_arguments(parser)
 
 
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Caption the microphone until Ctrl+C.
 
     Returns:
-        0, or 1 where there is no microphone or no server.
+        0, or 1 if there is no microphone or no server.
     """
     try:
         sounddevice = _load()
@@ -89,7 +91,7 @@ async def _listen(arguments: argparse.Namespace, sounddevice: ModuleType) -> int
     async with connect(
         arguments.url, start, key=read_key(arguments), on_wait=wait_on(display)
     ) as stream:
-        display.note(f"Listening to {found['name']}. Ctrl+C ends.")
+        display.note(f"Listening to {found['name']}. Press Ctrl+C to stop.")
         try:
             with stop_on_interrupt() as stop:
                 blocks = _record(sounddevice, device, rate, stop, display)
@@ -112,7 +114,7 @@ async def _record(
     def put(block: bytes) -> None:
         if waiting.full():
             waiting.get_nowait()
-            display.note("(the connection is too slow; some sound was left out)")
+            display.note("(the connection is too slow; some audio was dropped)")
         waiting.put_nowait(block)
 
     def heard(data: Any, _frames: int, _times: Any, _status: Any) -> None:

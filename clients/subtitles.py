@@ -1,4 +1,4 @@
-"""Finals as text, JSON, SubRip or WebVTT. Pure functions over the messages of the protocol."""
+"""Finals as text, JSON, SubRip or WebVTT: pure functions over the messages of the protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamer.protocol import Final, Word
 MAX_LINE = 42
 MAX_CUE_CHARACTERS = 2 * MAX_LINE
 MAX_CUE_S = 7.0
-MIN_CUE_S = 0.5  # shorter ones flash by; stretched where there is room
+MIN_CUE_S = 0.5  # shorter cues cannot be read; stretched where there is room
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Cue:
 
 
 def to_text(finals: Iterable[Final]) -> str:
-    """Write one line for each final that has words."""
+    """Return one line for each final that has text."""
     return "".join(f"{final.text.strip()}\n" for final in finals if final.text.strip())
 
 
 def to_json(finals: Iterable[Final]) -> str:
-    """Write the whole transcript and its segments as one JSON object."""
+    """Return the whole transcript and its segments as one JSON object."""
     segments = [final for final in finals if final.text.strip()]
     record = {
         "text": " ".join(final.text.strip() for final in segments),
@@ -42,7 +42,7 @@ def to_json(finals: Iterable[Final]) -> str:
 
 
 def to_srt(finals: Iterable[Final]) -> str:
-    """Write SubRip: numbered cues, commas in the times."""
+    """Return SubRip: numbered cues, commas in the times."""
     return "\n".join(
         f"{number}\n{_time(cue.start, ',')} --> {_time(cue.end, ',')}\n{cue.text}\n"
         for number, cue in enumerate(to_cues(finals), 1)
@@ -50,7 +50,7 @@ def to_srt(finals: Iterable[Final]) -> str:
 
 
 def to_vtt(finals: Iterable[Final]) -> str:
-    """Write WebVTT."""
+    """Return WebVTT."""
     cues = "".join(
         f"\n{_time(cue.start, '.')} --> {_time(cue.end, '.')}\n{_escape(cue.text)}\n"
         for cue in to_cues(finals)
@@ -61,8 +61,8 @@ def to_vtt(finals: Iterable[Final]) -> str:
 def to_cues(finals: Iterable[Final]) -> list[Cue]:
     """Cut finals into readable cues, in order of time.
 
-    Cuts fall between words, at their times where the finals carry words and in proportion to the
-    characters where not. Cues of one channel do not overlap.
+    Cuts fall between words: at their times if the finals carry words, otherwise in proportion to
+    the characters. Cues of one channel do not overlap.
     """
     cues = [cue for final in finals for cue in _cut(final)]
     cues.sort(key=lambda cue: (cue.start, cue.end))
@@ -86,7 +86,7 @@ def _cut(final: Final) -> list[Cue]:
             cues.append(_cue(open_words))
             open_words = []
         open_words.append(word)
-        # a sentence that fills half a cue ends it: the next one starts on a line of its own
+        # a sentence that fills half a cue ends it, so that the next one starts a new cue
         if word.text.rstrip().endswith((".", "?", "!", "。", "？", "！")) and len(text) >= MAX_LINE:
             cues.append(_cue(open_words))
             open_words = []
@@ -96,7 +96,7 @@ def _cut(final: Final) -> list[Cue]:
 
 
 def _spread(final: Final) -> list[Word]:
-    """Give each word a share of the final's time by its length."""
+    """Return words that share the final's time in proportion to their length."""
     text = final.text.strip()
     pieces = [f" {piece}" for piece in text.split()]
     if len(pieces) == 1 and len(text) > MAX_CUE_CHARACTERS:
@@ -118,7 +118,7 @@ def _cue(words: Sequence[Word]) -> Cue:
 
 
 def _wrap(text: str) -> str:
-    """Break a cue into two lines of about the same length, if one is too long."""
+    """Break a cue into two lines of about the same length if one line would be too long."""
     if len(text) <= MAX_LINE:
         return text
     spaces = [i for i, character in enumerate(text) if character == " "]

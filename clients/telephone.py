@@ -21,7 +21,7 @@ def encode_mulaw(samples: npt.NDArray[np.float32]) -> bytes:
     """Encode float32 in [-1, 1] as mu-law."""
     pcm = np.clip(samples * 32_768.0, -MAX_MAGNITUDE, MAX_MAGNITUDE).astype(np.int32)
     magnitude = np.abs(pcm) + BIAS
-    # the position of the highest bit, 7 to 14, is the segment
+    # the position of the highest bit, 7 to 14, is the segment of G.711
     exponent = np.floor(np.log2(magnitude)).astype(np.int32) - 7
     mantissa = (magnitude >> (exponent + 3)) & 0x0F
     code: npt.NDArray[np.uint8] = (((pcm < 0) << 7) | (exponent << 4) | mantissa).astype(np.uint8)
@@ -31,7 +31,7 @@ def encode_mulaw(samples: npt.NDArray[np.float32]) -> bytes:
 def opening(
     call: str, stream: str, tracks: Sequence[str], parameters: Mapping[str, str]
 ) -> list[str]:
-    """Write what comes before the sound."""
+    """Return the messages before the audio."""
     start = {
         "streamSid": stream,
         "accountSid": "AC" + "0" * 32,
@@ -47,10 +47,10 @@ def opening(
 
 
 def media(stream: str, tracks: Sequence[str], chunks: Iterable[Sequence[bytes]]) -> Iterator[str]:
-    """Write the sound, a message for each track and chunk.
+    """Yield the audio, one message for each track and chunk.
 
     Args:
-        chunks: CHUNK_BYTES of mu-law for each track, 20 ms after 20 ms.
+        chunks: for every 20 ms, CHUNK_BYTES of mu-law for each track.
     """
     sequence = 1
     for number, parts in enumerate(chunks):
@@ -72,17 +72,17 @@ def media(stream: str, tracks: Sequence[str], chunks: Iterable[Sequence[bytes]])
 
 
 def closing(call: str, stream: str) -> str:
-    """Write the last message."""
+    """Return the last message."""
     stop = {"accountSid": "AC" + "0" * 32, "callSid": call}
     return json.dumps({"event": "stop", "streamSid": stream, "stop": stop})
 
 
 def disturb(messages: Iterable[str], reach: int, loss: float, seed: int) -> Iterator[str]:
-    """Send messages through a bad network.
+    """Yield messages as they would arrive through a bad network.
 
     Args:
-        reach: a message may come after up to so many that were sent later.
-        loss: share of messages that never come.
+        reach: how many later messages may arrive before a message.
+        loss: share of messages that never arrive.
     """
     rng = random.Random(seed)
     held: list[tuple[float, str]] = []

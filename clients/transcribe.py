@@ -1,4 +1,4 @@
-"""`wordwire transcribe`: sound files through the service, as captions or as a transcript."""
+"""`wordwire transcribe`: audio files through the service, as captions or as a transcript."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from collections.abc import AsyncIterator, Generator, Sequence
 from pathlib import Path
 
 from clients import subtitles
+from clients.audio_source import (
+    BLOCK_S,
+    AudioSource,
+    UnreadableAudio,
+    open_audio,
+    open_pipe,
+    open_raw,
+)
 from clients.captions import (
     add_session_arguments,
     build_start,
@@ -27,7 +35,6 @@ from clients.client import connect
 from clients.display import Display
 from clients.handshake import ClientError, NoServer
 from clients.keeper import SAMPLE_BYTES
-from clients.sound import BLOCK_S, Sound, UnreadableSound, open_pipe, open_raw, open_sound
 from streamer.protocol import Final
 
 FORMATS = {
@@ -37,31 +44,35 @@ FORMATS = {
     "vtt": subtitles.to_vtt,
 }
 STANDARD_INPUT = "-"
-MIN_PROGRESS_S = 10.0  # shorter files are over before a progress line helps
+MIN_PROGRESS_S = 10.0  # shorter files end before a progress line helps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="a sound file of any format; - for standard input"
+        "files", nargs="+", metavar="FILE", help="an audio file of any format; - for standard input"
     )
     pace = parser.add_mutually_exclusive_group()
     pace.add_argument(
         "--realtime",
         action="store_true",
-        help="send at the pace of the sound, as a microphone would; the default for files",
+        help="send at the pace of the audio, as a microphone would; the default for files",
     )
-    pace.add_argument("--fast", action="store_true", help="send as fast as the server takes it")
-    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="(text)")
-    parser.add_argument("--output", "-o", metavar="FILE", help="write the transcript there")
+    pace.add_argument("--fast", action="store_true", help="send as fast as the server accepts it")
+    parser.add_argument(
+        "--format", choices=tuple(FORMATS), default="text", help="of the transcript (text)"
+    )
+    parser.add_argument("--output", "-o", metavar="FILE", help="write the transcript to this file")
     parser.add_argument(
         "--split-channels",
         action="store_true",
-        help="transcribe the two channels of a stereo file apart, as for a call",
+        help="transcribe the two channels of a stereo file separately, as for a call",
     )
     add_session_arguments(parser)
-    raw = parser.add_argument_group("bare samples on standard input")
-    raw.add_argument("--encoding", choices=tuple(SAMPLE_BYTES), help="standard input has no header")
+    raw = parser.add_argument_group("raw samples on standard input")
+    raw.add_argument(
+        "--encoding", choices=tuple(SAMPLE_BYTES), help="of raw samples, which have no header"
+    )
     raw.add_argument("--sample-rate", type=int, default=16_000, metavar="HZ", help="(16000)")
     raw.add_argument("--channels", type=int, default=1, choices=(1, 2), help="(1)")
 
@@ -70,13 +81,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Transcribe the files one after the other.
 
     Returns:
-        0, or 1 where one could not be read or transcribed.
+        0, or 1 if one could not be read or transcribed.
     """
     try:
         return asyncio.run(_run(arguments))
     except NoServer as error:
         explain_no_server(str(error))
-    except (ClientError, UnreadableSound) as error:
+    except (ClientError, UnreadableAudio) as error:
         complain(str(error))
     except OSError as error:
         complain(f"{error.filename or 'output'}: {error.strerror}")
@@ -97,11 +108,11 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _transcribe(name: str, arguments: argparse.Namespace, stop: asyncio.Event) -> list[Final]:
-    with _open(name, arguments) as sound, _display(arguments, sound.channels) as display:
+    with _open(name, arguments) as audio, _display(arguments, audio.channels) as display:
         start = build_start(
             arguments,
-            sample_rate=sound.sample_rate,
-            channels=sound.channels,
+            sample_rate=audio.sample_rate,
+            channels=audio.channels,
             words=arguments.format != "text",
         )
         if arguments.encoding and name == STANDARD_INPUT:
@@ -111,15 +122,15 @@ async def _transcribe(name: str, arguments: argparse.Namespace, stop: asyncio.Ev
         async with connect(
             arguments.url, start, key=read_key(arguments), on_wait=wait_on(display)
         ) as stream:
-            blocks = _blocks(sound, stop, display, name=name, paced=paced)
+            blocks = _blocks(audio, stop, display, name=name, paced=paced)
             return await caption(stream, blocks, show_on(display))
 
 
 @contextlib.contextmanager
-def _open(name: str, arguments: argparse.Namespace) -> Generator[Sound]:
+def _open(name: str, arguments: argparse.Namespace) -> Generator[AudioSource]:
     if name != STANDARD_INPUT:
-        with open_sound(name, split_channels=arguments.split_channels) as sound:
-            yield sound
+        with open_audio(name, split_channels=arguments.split_channels) as audio:
+            yield audio
     elif arguments.encoding:
         yield open_raw(
             sys.stdin.buffer,
@@ -128,13 +139,13 @@ def _open(name: str, arguments: argparse.Namespace) -> Generator[Sound]:
             sample_bytes=SAMPLE_BYTES[arguments.encoding],
         )
     else:
-        with open_pipe(sys.stdin.buffer, split_channels=arguments.split_channels) as sound:
-            yield sound
+        with open_pipe(sys.stdin.buffer, split_channels=arguments.split_channels) as audio:
+            yield audio
 
 
 @contextlib.contextmanager
 def _display(arguments: argparse.Namespace, channels: int) -> Generator[Display]:
-    """Show captions where somebody looks: finals on standard output where they are the result."""
+    """Show captions on a terminal; write finals to standard output if they are the result."""
     is_live = arguments.format == "text" and not arguments.output
     out = sys.stdout if is_live else sys.stderr
     is_terminal = out.isatty()
@@ -151,19 +162,19 @@ def _display(arguments: argparse.Namespace, channels: int) -> Generator[Display]
 
 
 async def _blocks(
-    sound: Sound, stop: asyncio.Event, display: Display, *, name: str, paced: bool
+    audio: AudioSource, stop: asyncio.Event, display: Display, *, name: str, paced: bool
 ) -> AsyncIterator[bytes]:
-    """Read the blocks of a sound, at its own pace where asked."""
+    """Yield the blocks of a file, at the pace of the audio if `paced`."""
     began = time.monotonic()
     num_blocks = 0
-    # a pipe may block for as long as it likes; the captions must go on meanwhile
-    while not stop.is_set() and (block := await asyncio.to_thread(next, sound.blocks, None)):
+    # a pipe may block for any time; the captions must go on meanwhile
+    while not stop.is_set() and (block := await asyncio.to_thread(next, audio.blocks, None)):
         if paced:
             # due when a microphone would have heard the whole block
             await asyncio.sleep(began + (num_blocks + 1) * BLOCK_S - time.monotonic())
         yield block
         num_blocks += 1
-        display.status(_progress(name, num_blocks * BLOCK_S, sound.duration_s, began))
+        display.status(_progress(name, num_blocks * BLOCK_S, audio.duration_s, began))
 
 
 def _progress(name: str, position_s: float, duration_s: float | None, began: float) -> str:

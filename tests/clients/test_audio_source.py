@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from clients.sound import UnreadableSound, open_pipe, open_raw, open_sound
+from clients.audio_source import UnreadableAudio, open_audio, open_pipe, open_raw
 from tests.support.audio import tone
 
 RATE = 16_000
@@ -20,9 +20,9 @@ def _tone(rate: int = RATE, channels: int = 1, seconds: float = 1.0) -> np.ndarr
 
 
 def _read(path: Path, *, split: bool = False) -> tuple[int, int, np.ndarray]:
-    with open_sound(str(path), split_channels=split) as sound:
-        samples = np.frombuffer(b"".join(sound.blocks), "<i2").astype(np.float32) / 32767
-        return sound.sample_rate, sound.channels, samples.reshape(-1, sound.channels)
+    with open_audio(str(path), split_channels=split) as audio:
+        samples = np.frombuffer(b"".join(audio.blocks), "<i2").astype(np.float32) / 32767
+        return audio.sample_rate, audio.channels, samples.reshape(-1, audio.channels)
 
 
 @pytest.mark.parametrize("suffix", ["wav", "flac", "ogg"])
@@ -94,35 +94,35 @@ def test_what_is_no_number_becomes_silence(tmp_path: Path) -> None:
 def test_the_duration_is_known_before_reading(tmp_path: Path) -> None:
     path = tmp_path / "tone.wav"
     soundfile.write(path, _tone(seconds=2.5), RATE)
-    with open_sound(str(path), split_channels=False) as sound:
-        assert sound.duration_s == 2.5
+    with open_audio(str(path), split_channels=False) as audio:
+        assert audio.duration_s == 2.5
 
 
 def test_a_pipe_may_hold_any_container() -> None:
     pipe = io.BytesIO()
     soundfile.write(pipe, _tone(), RATE, format="FLAC")
     pipe.seek(0)
-    with open_pipe(pipe, split_channels=False) as sound:
-        assert sound.sample_rate == RATE
-        assert len(b"".join(sound.blocks)) == pytest.approx(2 * RATE, abs=200)
+    with open_pipe(pipe, split_channels=False) as audio:
+        assert audio.sample_rate == RATE
+        assert len(b"".join(audio.blocks)) == pytest.approx(2 * RATE, abs=200)
 
 
-def test_bare_samples_pass_through() -> None:
+def test_raw_samples_pass_through() -> None:
     data = bytes(range(256)) * 100
-    sound = open_raw(io.BytesIO(data), sample_rate=8000, channels=1, sample_bytes=1)
-    assert b"".join(sound.blocks) == data and sound.duration_s is None
+    audio = open_raw(io.BytesIO(data), sample_rate=8000, channels=1, sample_bytes=1)
+    assert b"".join(audio.blocks) == data and audio.duration_s is None
 
 
 @pytest.mark.parametrize("content", [b"", b"hello, this is text", b"\x89PNG\r\n\x1a\n" + bytes(99)])
-def test_what_is_no_sound_is_named(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_audio_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "odd.wav"
     path.write_bytes(content)
-    with pytest.raises(UnreadableSound, match="odd.wav"):
+    with pytest.raises(UnreadableAudio, match="odd.wav"):
         _read(path)
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableSound, match="does not exist"):
+    with pytest.raises(UnreadableAudio, match="does not exist"):
         _read(tmp_path / "none.wav")
-    with pytest.raises(UnreadableSound, match="is a folder"):
+    with pytest.raises(UnreadableAudio, match="is a folder"):
         _read(tmp_path)

@@ -219,7 +219,7 @@ async def test_a_server_that_is_loading_is_waited_for(monkeypatch: pytest.Monkey
 async def test_close_codes_decide_whether_to_come_back(
     monkeypatch: pytest.MonkeyPatch, code: int, is_retried: bool
 ) -> None:
-    monkeypatch.setattr(retry, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(retry, "GIVE_UP_AFTER_S", 1.0)
     waits: list[float] = []
     # its clock knows what it waited for, and not what the machine took beside that
     clock = types.SimpleNamespace(monotonic=lambda: sum(waits))

@@ -66,13 +66,13 @@ async def test_a_refusal_says_what_the_server_says(
     assert (refused.value.code, refused.value.retry_after_s) == (code, retry_after_s)
 
 
-async def test_what_is_no_web_server_is_said() -> None:
+async def test_a_server_that_is_not_a_web_server_is_named() -> None:
     server, url = await _answering(b"220 mail ready\r\n\r\n")
     async with server:
-        with pytest.raises(NoServer, match="no Wordwire server"):
+        with pytest.raises(NoServer, match="not a Wordwire server"):
             await open_socket(url, None)
 
 
-async def test_what_is_no_address_is_said() -> None:
+async def test_an_address_that_is_none_is_named() -> None:
     with pytest.raises(NoServer, match="expected an address"):
         await open_socket("mailto:me", None)

@@ -103,7 +103,7 @@ def test_devices_are_listed(
     assert "desk" in capsys.readouterr().out
 
 
-async def test_a_stalled_connection_drops_the_oldest_sound_and_says_so() -> None:
+async def test_a_stalled_connection_drops_the_oldest_audio_and_says_so() -> None:
     notes: list[str] = []
 
     class Notes:
@@ -136,9 +136,9 @@ async def test_a_stalled_connection_drops_the_oldest_sound_and_says_so() -> None
         taken.append(_number(await anext(blocks)))
     stop.set()
     await blocks.aclose()  # type: ignore[attr-defined]
-    assert notes and "left out" in notes[0]
+    assert notes and "dropped" in notes[0]
     kept = taken[-(listen.MAX_WAITING_BLOCKS - 1) :]
-    assert kept == list(range(kept[0], count)), "the newest sound is kept, in order"
+    assert kept == list(range(kept[0], count)), "the newest audio is kept, in order"
 
 
 def _number(block: bytes) -> int:

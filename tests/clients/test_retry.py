@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clients.retry import MAX_DELAY_S, PATIENCE_S, STABLE_S, Retries
+from clients.retry import GIVE_UP_AFTER_S, MAX_DELAY_S, STABLE_S, Retries
 
 
 def test_delays_double_up_to_a_bound_until_the_client_gives_up() -> None:
@@ -14,7 +14,7 @@ def test_delays_double_up_to_a_bound_until_the_client_gives_up() -> None:
         now += delay_s
     expected = [min(MAX_DELAY_S, 0.5 * 2**n) for n in range(len(delays))]
     assert delays == pytest.approx(expected, rel=0.25)
-    assert PATIENCE_S - 1.25 * MAX_DELAY_S < now - 100.0 <= PATIENCE_S
+    assert GIVE_UP_AFTER_S - 1.25 * MAX_DELAY_S < now - 100.0 <= GIVE_UP_AFTER_S
 
 
 def test_what_the_server_asks_for_is_waited() -> None:
@@ -38,11 +38,11 @@ def test_only_a_connection_that_lasts_starts_the_delays_anew(lasted_s: float, is
 def test_a_connection_that_never_was_ready_is_not_stable() -> None:
     retries = Retries()
     retries.broke(0.0)
-    retries.broke(PATIENCE_S)
-    assert retries.next_delay(PATIENCE_S) is None
+    retries.broke(GIVE_UP_AFTER_S)
+    assert retries.next_delay(GIVE_UP_AFTER_S) is None
 
 
-def test_clients_that_lost_the_same_server_do_not_come_back_in_the_same_instant() -> None:
+def test_clients_that_lost_the_same_server_do_not_reconnect_in_the_same_instant() -> None:
     delays = set()
     for _ in range(20):
         retries = Retries()

@@ -10,7 +10,7 @@ from clients import telephone
 from streamer.protocols.twilio.messages import Media, Start, Stop, parse
 
 
-def test_mulaw_is_decoded_to_the_same_sound() -> None:
+def test_mulaw_is_decoded_to_the_same_audio() -> None:
     rng = np.random.default_rng(0)
     loud = rng.uniform(-0.99, 0.99, 4000).astype(np.float32)
     quiet = rng.uniform(-0.001, 0.001, 4000).astype(np.float32)

@@ -133,7 +133,7 @@ async def test_standard_input_may_be_a_container_or_bare_samples(
 async def test_what_cannot_be_read_or_written_is_said_in_one_line(
     service: Running, talk: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "text.wav").write_text("not sound")
+    (tmp_path / "text.wav").write_text("not audio")
     for words in (
         [str(tmp_path / "text.wav")],
         [str(tmp_path / "absent.wav")],
