@@ -20,8 +20,9 @@ import pytest
 import soundfile
 
 import wordwire
+from tests.support.audio import babble, quiet, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import babble, quiet, running, wav
+from tests.support.running_service import running
 
 ROOT = Path(__file__).parent.parent
 TALK = ROOT.parent / "shared/data/speech/read/jfk.wav"
