@@ -23,7 +23,7 @@ from engine.batching.draft import Draft
 from engine.batching.encoder_pool import DECODER_THREADS
 from engine.batching.page_pool import PagePool
 from engine.batching.sequence import Phase, Sequence
-from engine.build import CROSS_PAGE, DEFAULT_FOLD, SELF_PAGE
+from engine.build import CROSS_PAGE_SIZE, DEFAULT_FOLD, SELF_PAGE_SIZE
 from engine.config import EngineConfig
 from engine.local import LocalEngine
 from engine.model.folded_tail import KeptPositions, choose_positions
@@ -46,7 +46,7 @@ def measure(run: Callable[[], object]) -> float:
 
 def make_sequences(engine: LocalEngine, count: int, kept: KeptPositions) -> list[Sequence]:
     """Make sequences that hold pages as the scheduler would give them."""
-    self_pool, cross_pool = PagePool(10_000, SELF_PAGE), PagePool(10_000, CROSS_PAGE)
+    self_pool, cross_pool = PagePool(10_000, SELF_PAGE_SIZE), PagePool(10_000, CROSS_PAGE_SIZE)
     prefix = list(engine.tokenizer.start_sequence("en", Task.TRANSCRIBE))
     sequences = []
     for id in range(count):

@@ -26,15 +26,15 @@ from engine.model.precision import Precision, choose_precision
 from engine.model.sdpa import SdpaAttention
 from engine.model.whisper import Whisper
 
-SELF_PAGE = 16  # positions
-CROSS_PAGE = 50  # positions, 1 s of audio: 30 pages hold a whole window exactly
+SELF_PAGE_SIZE = 16  # positions
+CROSS_PAGE_SIZE = 50  # positions, 1 s of audio: 30 pages hold a whole window exactly
 # unless the configuration says otherwise; a GPU's start finds out how much it has room for
-CPU_BATCH, CUDA_BATCH = 32, 256
-CPU_ENCODE_BATCH, CUDA_ENCODE_BATCH = 8, 32
+CPU_MAX_BATCH, CUDA_MAX_BATCH = 32, 256
+CPU_MAX_ENCODE_BATCH, CUDA_MAX_ENCODE_BATCH = 8, 32
 MAX_STREAMS = {"cpu": 256, "cuda": 4096}
 # a CPU encodes no faster in larger calls, so one window should not wait for another
-CPU_ENCODE_POSITIONS = 400
-CUDA_ENCODE_POSITIONS = 12_288  # in one call: 8 whole windows, or some 35 folded ones
+CPU_MAX_ENCODE_POSITIONS = 400
+CUDA_MAX_ENCODE_POSITIONS = 12_288  # in one call: 8 whole windows, or some 35 folded ones
 DEFAULT_FOLD = 25  # chosen by benchmarks/folded_tail.py
 
 
@@ -110,14 +110,14 @@ def build_eager_components(spec: BuildSpec, counters: Counters) -> Components:
     is_cpu = device.type == "cpu"
     weights = load_weights(spec.files, spec.model, dtype, device)
     model = Whisper(spec.model, weights, spec.precision.make_linear)
-    max_batch = config.max_batch or CPU_BATCH
+    max_batch = config.max_batch or CPU_MAX_BATCH
     self_pool, cross_pool = size_pools(config, spec.model, dtype.itemsize, max_batch)
     attention = SdpaAttention(
         spec.model,
         num_self_pages=self_pool.num_pages,
-        self_page_size=SELF_PAGE,
+        self_page_size=SELF_PAGE_SIZE,
         num_cross_pages=cross_pool.num_pages,
-        cross_page_size=CROSS_PAGE,
+        cross_page_size=CROSS_PAGE_SIZE,
         dtype=dtype,
         device=device,
     )
@@ -127,8 +127,10 @@ def build_eager_components(spec: BuildSpec, counters: Counters) -> Components:
         self_pool,
         cross_pool,
         max_batch=max_batch,
-        max_encode_batch=config.max_encode_batch or CPU_ENCODE_BATCH,
-        max_encode_positions=CPU_ENCODE_POSITIONS if is_cpu else spec.model.max_source_positions,
+        max_encode_batch=config.max_encode_batch or CPU_MAX_ENCODE_BATCH,
+        max_encode_positions=CPU_MAX_ENCODE_POSITIONS
+        if is_cpu
+        else spec.model.max_source_positions,
         max_waiting=spec.max_streams,
         max_background_batch=1 if is_cpu else None,
     )
@@ -158,9 +160,9 @@ def build_cuda_components(spec: BuildSpec, counters: Counters) -> Components:
     weights = load_weights(spec.files, spec.model, dtype, device)
     model = build_model(spec.model, weights, uses_fp8=uses_fp8)
     rules = build_rules(spec.model, spec.tokenizer, device=device)
-    max_batch = config.max_batch or CUDA_BATCH
+    max_batch = config.max_batch or CUDA_MAX_BATCH
     itemsize = dtype.itemsize
-    memory = measure_memory(spec.model, itemsize, max_batch, (SELF_PAGE, CROSS_PAGE))
+    memory = measure_memory(spec.model, itemsize, max_batch, (SELF_PAGE_SIZE, CROSS_PAGE_SIZE))
     max_batch, num_self, num_cross = (
         memory.max_batch,
         memory.num_self_pages,
@@ -168,16 +170,16 @@ def build_cuda_components(spec: BuildSpec, counters: Counters) -> Components:
     )
     if config.self_kv_bytes is not None:
         num_self = config.self_kv_bytes // (
-            SELF_PAGE * spec.model.self_kv_bytes_per_token(itemsize)
+            SELF_PAGE_SIZE * spec.model.self_kv_bytes_per_token(itemsize)
         )
     if config.cross_kv_bytes is not None:
         num_cross = config.cross_kv_bytes // (
-            CROSS_PAGE * spec.model.cross_kv_bytes_per_position(itemsize)
+            CROSS_PAGE_SIZE * spec.model.cross_kv_bytes_per_position(itemsize)
         )
     limits = Limits(
         max_batch=max_batch,
-        max_encode_windows=config.max_encode_batch or CUDA_ENCODE_BATCH,
-        max_encode_positions=CUDA_ENCODE_POSITIONS,
+        max_encode_windows=config.max_encode_batch or CUDA_MAX_ENCODE_BATCH,
+        max_encode_positions=CUDA_MAX_ENCODE_POSITIONS,
         fold=spec.fold,
     )
     try:
@@ -186,7 +188,7 @@ def build_cuda_components(spec: BuildSpec, counters: Counters) -> Components:
             rules,
             spec.tokenizer,
             counters,
-            PoolSizes(num_self, SELF_PAGE, num_cross, CROSS_PAGE),
+            PoolSizes(num_self, SELF_PAGE_SIZE, num_cross, CROSS_PAGE_SIZE),
             limits,
             dtype,
             device,
@@ -194,8 +196,8 @@ def build_cuda_components(spec: BuildSpec, counters: Counters) -> Components:
     except torch.cuda.OutOfMemoryError:
         raise explain_out_of_memory(max_batch, limits.max_encode_windows) from None
     scheduler = Scheduler(
-        PagePool(num_self, SELF_PAGE, in_runs=False),
-        PagePool(num_cross, CROSS_PAGE, in_runs=False),
+        PagePool(num_self, SELF_PAGE_SIZE, in_runs=False),
+        PagePool(num_cross, CROSS_PAGE_SIZE, in_runs=False),
         max_batch=max_batch,
         max_encode_batch=limits.max_encode_windows,
         max_encode_positions=limits.max_encode_positions,
@@ -212,10 +214,10 @@ def size_pools(
     Raises:
         ValueError: the memory does not hold a single window.
     """
-    self_page_bytes = SELF_PAGE * model.self_kv_bytes_per_token(itemsize)
-    cross_page_bytes = CROSS_PAGE * model.cross_kv_bytes_per_position(itemsize)
-    least_self = -(-model.max_target_positions // SELF_PAGE)
-    least_cross = -(-model.max_source_positions // CROSS_PAGE)
+    self_page_bytes = SELF_PAGE_SIZE * model.self_kv_bytes_per_token(itemsize)
+    cross_page_bytes = CROSS_PAGE_SIZE * model.cross_kv_bytes_per_position(itemsize)
+    least_self = -(-model.max_target_positions // SELF_PAGE_SIZE)
+    least_cross = -(-model.max_source_positions // CROSS_PAGE_SIZE)
     num_self = (
         least_self * max_batch
         if config.self_kv_bytes is None
@@ -232,7 +234,7 @@ def size_pools(
     ):
         if count < least:
             raise ValueError(f"{name}: expected at least {least * size}, got {count * size}")
-    return PagePool(num_self, SELF_PAGE), PagePool(num_cross, CROSS_PAGE)
+    return PagePool(num_self, SELF_PAGE_SIZE), PagePool(num_cross, CROSS_PAGE_SIZE)
 
 
 def choose_device(device: str) -> str:

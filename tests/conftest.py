@@ -104,13 +104,13 @@ def load_model() -> Callable[[str], LoadedModel]:
     loaded: dict[str, LoadedModel] = {}
 
     def load(name: str) -> LoadedModel:
-        from engine.checkpoint.locate import PACKAGED, find_packaged
+        from engine.checkpoint.locate import MODEL_PACKAGES, find_packaged
         from engine.checkpoint.model_config import read_model_config
         from engine.checkpoint.weights import load_weights
         from engine.decoding.tokenizer import Tokenizer
 
         if name not in loaded:
-            files = find_packaged(PACKAGED[name], name)
+            files = find_packaged(MODEL_PACKAGES[name], name)
             if files is None:
                 pytest.skip(f"the packages of {name} are not installed")
             config = read_model_config(files)
@@ -137,11 +137,11 @@ def tiny_en(load_model: Callable[[str], LoadedModel]) -> LoadedModel:
 
 def run_engine(name: str) -> Iterator[Any]:
     """Run an engine of a packaged model, as it is configured without a word."""
-    from engine.checkpoint.locate import PACKAGED, find_packaged
+    from engine.checkpoint.locate import MODEL_PACKAGES, find_packaged
     from engine.config import EngineConfig
     from engine.local import load_engine
 
-    if find_packaged(PACKAGED[name], name) is None:
+    if find_packaged(MODEL_PACKAGES[name], name) is None:
         pytest.skip(f"the packages of {name} are not installed")
     loaded = load_engine(EngineConfig(model=name))
     yield loaded

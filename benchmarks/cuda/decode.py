@@ -77,11 +77,11 @@ def time_passes(
         for layer in pool:
             layer.normal_()
     rules = Rules(config.vocab_size, 50257, 50364, suppress=[1, 2, 7], device=device)
-    chooser = Sampler(rules, 50361, num_slots=most, max_tokens=most, device=device)
+    sampler = Sampler(rules, 50361, num_slots=most, max_tokens=most, device=device)
     results: list[Row3] = []
     tables = np.zeros(tuple(pools.tables.shape), dtype=np.int32)
     for batch in batches:
-        graphs = DecoderGraphs(model, pools, chooser, [batch])
+        graphs = DecoderGraphs(model, pools, sampler, [batch])
         graphs.capture()
         for length in lengths:
             num_pages = -(-length // 50)
@@ -96,7 +96,7 @@ def time_passes(
             result["floor_us"] = round(floor_us(config, batch, length, bytes_per_s), 1)
             rows = [Row(slot, [KEEP], 0, False, 448) for slot in range(batch)]
             # the slots' own memory: where they stand, and how far they may go
-            chooser._slots[:, 1], chooser._slots[:, 6] = NUM_SELF, 448
+            sampler._slots[:, 1], sampler._slots[:, 6] = NUM_SELF, 448
             graphs.launch(rows, tables).done.wait()
             captured = graphs._captured[batch]
             assert captured.graph is not None

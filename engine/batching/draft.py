@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-SEARCH = 16  # tokens looked ahead for a token that the draft did not expect
-UNSURE = 3  # tokens proposed where the draft has just lost its place: more are mostly wrong
+REALIGN_MAX_TOKENS = 16  # tokens looked ahead for a token that the draft did not expect
+UNSURE_MAX_PROPOSAL = (
+    3  # tokens proposed where the draft has just lost its place: more are mostly wrong
+)
 
 
 class Draft:
@@ -36,7 +38,7 @@ class Draft:
             self._is_sure = True
             return
         self._is_sure = False
-        window = tokens[self._matched : self._matched + SEARCH]
+        window = tokens[self._matched : self._matched + REALIGN_MAX_TOKENS]
         is_timestamp = token >= self._timestamp_begin
         for distance, candidate in enumerate(window):
             if candidate == token or (is_timestamp and candidate >= self._timestamp_begin):
@@ -54,7 +56,7 @@ class Draft:
                 that the draft expects.
         """
         if not self._is_sure:
-            limit = min(limit, UNSURE)
+            limit = min(limit, UNSURE_MAX_PROPOSAL)
         start = self._at + ahead
         proposal = self._tokens[start : start + max(limit, 0)]
         if (

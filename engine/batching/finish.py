@@ -48,7 +48,7 @@ class Finisher:
         request.attempts.append(hypothesis)
         if self._is_failure(hypothesis) and self._try_again(request):
             return False
-        chosen = self._choose(request.attempts)
+        chosen = self._best(request.attempts)
         if not chosen.temperature and not chosen.is_truncated:
             request.stream.last_hypothesis = LastHypothesis(chosen.start, chosen.tokens)
         request.on_done(chosen)
@@ -73,7 +73,7 @@ class Finisher:
         parsed = parse_segments(sequence.tokens, self._tokenizer, window.start, window.end)
         segments = decode_segments(parsed, self._tokenizer)
         if sequence.word_times:
-            segments = self._add_words(request, parsed, segments)
+            segments = self._align_words(request, parsed, segments)
         text = "".join(segment.text for segment in segments)
         return Hypothesis(
             start=window.start,
@@ -89,7 +89,7 @@ class Finisher:
             tokens=tuple(sequence.tokens),
         )
 
-    def _add_words(
+    def _align_words(
         self,
         request: Request,
         parsed: Sequence[SegmentTokens],
@@ -141,7 +141,7 @@ class Finisher:
         sequence.restart(temperatures[sequence.attempt + 1])
         return True
 
-    def _choose(self, attempts: list[Hypothesis]) -> Hypothesis:
+    def _best(self, attempts: list[Hypothesis]) -> Hypothesis:
         """Choose the last attempt if it is good, else the most probable that does not loop."""
         if not self._is_failure(attempts[-1]):
             return attempts[-1]

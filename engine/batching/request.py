@@ -25,7 +25,7 @@ from engine.decoding.tokenizer import TIMESTAMP_STEP, Tokenizer, build_prompt
 MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
 # Hindi takes most tokens of the languages of our recordings, 14 a second; the spare ones are for
 # timestamps
-TOKENS_PER_S, SPARE_TOKENS = 25, 40
+MAX_TOKENS_PER_S, MIN_TOKENS = 25, 40
 
 Result = Hypothesis | EngineError
 
@@ -95,7 +95,7 @@ def limit_tokens(num_samples: int) -> int:
 
     A loop in a short window is cut short, and the window needs fewer pages.
     """
-    return min(MAX_TOKENS, SPARE_TOKENS + TOKENS_PER_S * num_samples // SAMPLE_RATE)
+    return min(MAX_TOKENS, MIN_TOKENS + MAX_TOKENS_PER_S * num_samples // SAMPLE_RATE)
 
 
 def write_prefix(

@@ -1,8 +1,9 @@
-"""Carries out what the scheduler decides: encodes windows, runs decoder passes, keeps the tokens.
+"""Runs what the scheduler decides on PyTorch's own operators: encodes, and decoder steps.
 
-One kind of decoder pass serves all: a row brings the tokens that are not cached yet (its prefix at
-first, later the token sampled last) and the draft's proposal, and the rules' choice is computed at
-every position from which a token is sampled. A row without a proposal is a plain decode step.
+There is one kind of decoder step. A row brings the tokens that are not cached yet (its prefix at
+first, later the token sampled last) and the draft's proposal, and a token is sampled after each of
+those that may be the last to stand. A row without a proposal is a plain decode step; with one, the
+draft is verified as in speculative decoding.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from engine.api import Samples
 from engine.batching.counters import Counters
 from engine.batching.sequence import Sequence
-from engine.batching.step_input import StepInput, keep_sampled, make_step_input
+from engine.batching.step_input import StepInput, accept_sampled, make_step_input
 from engine.decoding.rules import (
     Rules,
     RuleState,
@@ -35,7 +36,7 @@ from engine.model.whisper import Whisper
 
 
 @dataclass(slots=True)
-class Pass:
+class StepBatch:
     """A batch laid out for the device."""
 
     step_inputs: list[StepInput] = field(default_factory=list)
@@ -139,8 +140,8 @@ class EagerRunner:
                 self._probe(batch, logits[:num_probed])
             tokens, logprobs = [], []
             if batch.sampled:
-                choice = self._choose(batch, logits[num_probed:])
-                tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
+                sampled = self._sample(batch, logits[num_probed:])
+                tokens, logprobs = sampled.tokens.tolist(), sampled.logprobs.tolist()
         self._counters.num_passes += 1
         self._counters.num_rows += len(sequences)
         self._keep(batch, tokens, logprobs)
@@ -160,8 +161,8 @@ class EagerRunner:
         """Drop what is kept of a sequence outside the pools."""
         self._queries.pop(sequence.id, None)
 
-    def _lay_out(self, sequences: Rows[Sequence]) -> Pass:
-        batch = Pass()
+    def _lay_out(self, sequences: Rows[Sequence]) -> StepBatch:
+        batch = StepBatch()
         for sequence in sequences:
             step_input = make_step_input(sequence)
             start = len(batch.tokens)
@@ -184,7 +185,7 @@ class EagerRunner:
             batch.sampled += range(start + step_input.first_sampled, start + len(step_input.tokens))
         return batch
 
-    def _probe(self, batch: Pass, logits: Tensor) -> None:
+    def _probe(self, batch: StepBatch, logits: Tensor) -> None:
         """Read what the model says at the start of transcript: is it speech, in which language."""
         probed = [
             step_input.sequence for step_input in batch.step_inputs if step_input.sot is not None
@@ -198,7 +199,7 @@ class EagerRunner:
                     zip(self._language_codes, languages[0].tolist(), strict=True)
                 )
 
-    def _choose(self, batch: Pass, logits: Tensor) -> SampledToken:
+    def _sample(self, batch: StepBatch, logits: Tensor) -> SampledToken:
         state = self._rule_state(batch.step_inputs)
         step_inputs = [
             step_input
@@ -206,8 +207,8 @@ class EagerRunner:
             for _ in step_input.tokens[step_input.first_sampled :]
         ]
         if not any(step_input.sequence.temperature for step_input in step_inputs):
-            return self._rules.choose(logits, state)
-        choices = []
+            return self._rules.sample_greedy(logits, state)
+        samples = []
         masked = self._rules.mask(logits, state)
         for row, step_input in enumerate(step_inputs):
             sequence = step_input.sequence
@@ -215,10 +216,10 @@ class EagerRunner:
             seed = (sequence.seed << 20) + (sequence.attempt << 10) + len(sequence.tokens)
             generator = torch.Generator(self._device).manual_seed(seed)
             temperature = torch.tensor([sequence.temperature], device=self._device)
-            choices.append(sample(masked[row : row + 1], temperature, generator))
+            samples.append(sample(masked[row : row + 1], temperature, generator))
         return SampledToken(
-            torch.cat([choice.tokens for choice in choices]),
-            torch.cat([choice.logprobs for choice in choices]),
+            torch.cat([sampled.tokens for sampled in samples]),
+            torch.cat([sampled.logprobs for sampled in samples]),
         )
 
     def _rule_state(self, step_inputs: Rows[StepInput]) -> RuleState:
@@ -231,11 +232,11 @@ class EagerRunner:
         for step_input in step_inputs:
             if step_input.first_sampled == len(step_input.tokens):
                 continue
-            said = step_input.sequence.tokens
-            last = bool(said) and said[-1] >= begin
-            previous = len(said) < 2 or said[-2] >= begin
-            time = next((token for token in reversed(said) if token >= begin), begin - 1)
-            first = not said
+            sampled = step_input.sequence.tokens
+            last = bool(sampled) and sampled[-1] >= begin
+            previous = len(sampled) < 2 or sampled[-2] >= begin
+            time = next((token for token in reversed(sampled) if token >= begin), begin - 1)
+            first = not sampled
             for token in (*step_input.proposal, None):
                 is_first.append(first)
                 last_is_time.append(last)
@@ -253,7 +254,7 @@ class EagerRunner:
             torch.tensor(last_time, device=device),
         )
 
-    def _keep(self, batch: Pass, tokens: list[int], logprobs: list[float]) -> None:
+    def _keep(self, batch: StepBatch, tokens: list[int], logprobs: list[float]) -> None:
         """Append the tokens that greedy decoding gives, up to the first the draft got wrong."""
         at = 0
         for step_input in batch.step_inputs:
@@ -264,7 +265,7 @@ class EagerRunner:
                 sequence.num_cached += len(step_input.tokens)
                 continue
             kept = slice(at, at + num_sampled)
-            keep_sampled(
+            accept_sampled(
                 sequence,
                 step_input.proposal,
                 tokens[kept],
@@ -277,7 +278,7 @@ class EagerRunner:
     def _wants_queries(self, sequences: Rows[Sequence]) -> bool:
         return any(sequence.word_times for sequence in sequences)
 
-    def _keep_queries(self, batch: Pass, queries: list[Tensor]) -> None:
+    def _keep_queries(self, batch: StepBatch, queries: list[Tensor]) -> None:
         start = 0
         for step_input in batch.step_inputs:
             sequence = step_input.sequence

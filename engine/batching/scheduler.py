@@ -15,8 +15,8 @@ from engine.api import EngineBusy
 from engine.batching.page_pool import PagePool
 from engine.batching.sequence import Phase, Sequence
 
-ENCODE_SHARE = 0.5  # of the time, at most, while others decode
-MAX_DEBT_S = 0.5  # a single long encode is forgiven beyond this
+MAX_ENCODE_SHARE = 0.5  # of the time, at most, while others decode
+MAX_ENCODE_DEBT_S = 0.5  # a single long encode is forgiven beyond this
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +177,10 @@ class Scheduler:
         """
         if isinstance(work, Encode):
             if len(self._running) > len(work.sequences):  # others waited for it
-                self._encode_debt_s += duration_s * (1 - ENCODE_SHARE)
-                self._encode_debt_s = min(self._encode_debt_s, MAX_DEBT_S)
+                self._encode_debt_s += duration_s * (1 - MAX_ENCODE_SHARE)
+                self._encode_debt_s = min(self._encode_debt_s, MAX_ENCODE_DEBT_S)
         else:
-            self._encode_debt_s = max(0.0, self._encode_debt_s - duration_s * ENCODE_SHARE)
+            self._encode_debt_s = max(0.0, self._encode_debt_s - duration_s * MAX_ENCODE_SHARE)
 
     def reduce_batch(self, work: Encode | Step) -> None:
         """Run no more than half as much at once as in this work, for which memory was too short."""

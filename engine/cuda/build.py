@@ -12,7 +12,7 @@ from engine.batching.counters import Counters
 from engine.checkpoint.model_config import ModelConfig
 from engine.checkpoint.weights import Weights
 from engine.cuda.batch import list_sizes
-from engine.cuda.encoder import Encoder
+from engine.cuda.encoder import EncoderGraphs
 from engine.cuda.fp8 import Fp8Layers
 from engine.cuda.graphs import DecoderGraphs
 from engine.cuda.layers import FEW_ROWS_WARPS, MANY_ROWS_WARPS, CudaLayers
@@ -82,15 +82,15 @@ def build_runner(
     )
     max_tokens = max(limits.max_tokens, limits.max_batch)
     sizes_captured = list_sizes(max_tokens)
-    chooser = Sampler(
+    sampler = Sampler(
         rules,
         tokenizer.no_speech,
         num_slots=limits.max_batch,
         max_tokens=sizes_captured[-1],
         device=device,
     )
-    graphs = DecoderGraphs(model, pools, chooser, sizes_captured, uses_graphs=limits.uses_graphs)
-    encoder = Encoder(
+    graphs = DecoderGraphs(model, pools, sampler, sizes_captured, uses_graphs=limits.uses_graphs)
+    encoder = EncoderGraphs(
         model,
         pools,
         max_windows=limits.max_encode_windows,

@@ -1,6 +1,6 @@
 """Encoding windows on a stream of its own, beside the decoder's passes.
 
-From the sound to K/V in the cross pool without a wait: sound goes through pinned memory, the
+From the audio to K/V in the cross pool without a wait: audio goes through pinned memory, the
 layers are graphs in buckets of positions, and an event says when a window can be decoded.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.api import MAX_WINDOW, Samples
-from engine.cuda.kernels.encoder import BLOCK_FIELDS, NARROW, WIDE
+from engine.cuda.kernels.encoder import BLOCK_FIELDS, NARROW_QUERIES, WIDE_QUERIES
 from engine.cuda.launch import Done
 from engine.cuda.paged_attention import (
     PagedAttention,
@@ -33,7 +33,7 @@ from engine.model.whisper import Whisper
 class Stage:
     """Pinned memory for one call, and when the device has taken what is in it."""
 
-    sound: Tensor
+    audio: Tensor
     blocks: Tensor
     places: Tensor
     taken: Done | None = None
@@ -50,7 +50,7 @@ class Captured:
     graph: torch.cuda.CUDAGraph | None = None
 
 
-class Encoder:
+class EncoderGraphs:
     """Encodes batches of windows. Called by one thread."""
 
     def __init__(
@@ -80,7 +80,8 @@ class Encoder:
         self._is_cuda = device.type == "cuda"
         self.stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
         self._sizes = list_sizes(max(max_positions, config.max_source_positions))
-        self._queries = NARROW if fold else WIDE  # without folding, every window has 30 s
+        # without folding, every window has 30 s
+        self._queries = NARROW_QUERIES if fold else WIDE_QUERIES
         self._num_blocks = {size: size // self._queries.block + max_windows for size in self._sizes}
         self._dtype = pools.cross_kv.dtype
         self._captured: dict[int, Captured] = {}
@@ -99,7 +100,7 @@ class Encoder:
         ]
         # one for all buckets: a call begins when the one before has ended
         self._x = torch.zeros(largest, config.d_model, dtype=self._dtype, device=device)
-        self._turn = 0
+        self._next_stage = 0
         self.num_replays = 0
         self.num_eager = 0
 
@@ -148,12 +149,12 @@ class Encoder:
         N = sum(kept.num_positions for kept in kept_positions)
         size = self._sizes[bisect.bisect_left(self._sizes, N)]
         captured = self._captured[size]
-        stage = self._stages[self._turn]
-        self._turn = 1 - self._turn
+        stage = self._stages[self._next_stage]
+        self._next_stage = 1 - self._next_stage
         if stage.taken is not None:
             stage.taken.wait()
         with torch.inference_mode(), torch.cuda.stream(self.stream):
-            windows = self._copy_sound(stage, audio)
+            windows = self._copy_audio(stage, audio)
             x = self._model.embed_audio(self._log_mel(windows), kept_positions)
             captured.x[:N] = x
             captured.x[N:] = 0  # finite, though nobody reads what comes of it
@@ -169,12 +170,12 @@ class Encoder:
                 captured.graph.replay()
             return Done(self.stream)
 
-    def _copy_sound(self, stage: Stage, audio: Sequence[Samples]) -> list[Tensor]:
+    def _copy_audio(self, stage: Stage, audio: Sequence[Samples]) -> list[Tensor]:
         lengths = [len(samples) for samples in audio]
         total = sum(lengths)
-        np.concatenate(audio, out=stage.sound[:total].numpy())
-        sound = stage.sound[:total].to(self._pools.device, non_blocking=True)
-        return list(sound.split(lengths))  # type: ignore[no-untyped-call]
+        np.concatenate(audio, out=stage.audio[:total].numpy())
+        packed = stage.audio[:total].to(self._pools.device, non_blocking=True)
+        return list(packed.split(lengths))  # type: ignore[no-untyped-call]
 
     def _copy_plan(
         self,

@@ -18,7 +18,7 @@ from engine.model.layers import Add, Pair, Project
 
 
 @dataclass(slots=True)
-class Debt:
+class DeferredSum:
     """What one layer leaves to be added to the stream by the norm that follows."""
 
     addend: Tensor | None = None  # (N, C), from the one to the other
@@ -34,44 +34,44 @@ class Fp8Layers(CudaLayers):
     def __init__(self) -> None:
         super().__init__(MANY_ROWS_WARPS)
         # the layer made last leaves its GELU to the one that quantises its output anyway
-        self._owes_gelu = False
+        self._defers_gelu = False
         # and its sum to the norm that reads the stream anyway
-        self._debt = Debt()
+        self._deferred = DeferredSum()
 
     def project(self, norm: Pair, linear: Pair, *, with_gelu: bool = False) -> Project:
         gain, offset, shift = norm.weight, norm.bias, self.shift_like(norm.weight)
         weight, scale = quantise_weight(linear.weight)
         bias = linear.bias
-        self._owes_gelu = with_gelu
-        debt, self._debt = self._debt, Debt()
+        self._defers_gelu = with_gelu
+        deferred, self._deferred = self._deferred, DeferredSum()
 
         def run(x: Tensor) -> Tensor:
-            rows, row_scales = quantise_norm(x, shift, gain, offset, debt.take())
+            rows, row_scales = quantise_norm(x, shift, gain, offset, deferred.take())
             return multiply(rows, row_scales, weight, scale, bias)
 
         return run
 
     def norm(self, norm: Pair) -> Project:
         normed = super().norm(norm)
-        debt, self._debt = self._debt, Debt()
+        deferred, self._deferred = self._deferred, DeferredSum()
 
         def run(x: Tensor) -> Tensor:
-            addend = debt.take()
+            addend = deferred.take()
             return normed(x if addend is None else x.add_(addend))
 
         return run
 
     def add(self, linear: Pair) -> Add:
-        if not self._owes_gelu:
+        if not self._defers_gelu:
             return super().add(linear)
-        self._owes_gelu = False
+        self._defers_gelu = False
         self.add_shift(linear.bias)
         weight, scale = quantise_weight(linear.weight)
-        debt = self._debt
+        deferred = self._deferred
 
         def run(x: Tensor, y: Tensor) -> Tensor:
             rows, row_scales = quantise_gelu(y)
-            debt.addend = multiply(rows, row_scales, weight, scale, None)
+            deferred.addend = multiply(rows, row_scales, weight, scale, None)
             return x
 
         return run

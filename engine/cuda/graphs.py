@@ -23,7 +23,7 @@ from engine.model.whisper import Whisper
 
 Ints = npt.NDArray[np.int32]
 
-NUM_IN_FLIGHT = 2  # passes: one runs while the host prepares the next
+MAX_IN_FLIGHT = 2  # passes: one runs while the host prepares the next
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class DecoderGraphs:
         self,
         model: Whisper,
         pools: Pools,
-        chooser: Sampler,
+        sampler: Sampler,
         sizes: Sequence[int],
         *,
         uses_graphs: bool = True,
@@ -59,7 +59,7 @@ class DecoderGraphs:
         """
         self._model = model
         self._pools = pools
-        self._chooser = chooser
+        self._sampler = sampler
         self._uses_graphs = uses_graphs
         device = pools.device
         is_cuda = device.type == "cuda"
@@ -74,10 +74,10 @@ class DecoderGraphs:
             return torch.zeros(*shape, dtype=torch.int32, pin_memory=is_cuda)
 
         # each pass in flight has its own, or the host would overwrite what is being copied
-        self._staged = [pinned(TOKEN_INTS * most) for _ in range(NUM_IN_FLIGHT)]
-        self._tables = [pinned(*pools.tables.shape) for _ in range(NUM_IN_FLIGHT)]
-        self._read = [pinned(most, RESULT_FIELDS) for _ in range(NUM_IN_FLIGHT)]
-        self._turn = 0
+        self._staged = [pinned(TOKEN_INTS * most) for _ in range(MAX_IN_FLIGHT)]
+        self._tables = [pinned(*pools.tables.shape) for _ in range(MAX_IN_FLIGHT)]
+        self._read = [pinned(most, RESULT_FIELDS) for _ in range(MAX_IN_FLIGHT)]
+        self._next_buffer = 0
         # passes replayed of each size, and those launched kernel by kernel
         self.replays_by_size = dict.fromkeys(sizes, 0)
         self.num_eager = 0
@@ -85,7 +85,7 @@ class DecoderGraphs:
     def _allocate(self, size: int) -> Captured:
         packed = torch.zeros(TOKEN_INTS * size, dtype=torch.int32, device=self._pools.device)
         inputs = view_inputs(packed)
-        positions = self._chooser.positions[:size]
+        positions = self._sampler.positions[:size]
         attention = PagedAttention(
             self._pools, max_tokens=size, tiles=inputs.tiles, positions=positions
         )
@@ -129,15 +129,15 @@ class DecoderGraphs:
         num_tokens = sum(len(row.tokens) for row in rows)
         size = self._sizes[bisect.bisect_left(self._sizes, num_tokens)]
         captured = self._captured[size]
-        turn = self._turn
-        self._turn = (turn + 1) % NUM_IN_FLIGHT
-        staged = self._staged[turn][: len(captured.packed)]
+        buffer = self._next_buffer
+        self._next_buffer = (buffer + 1) % MAX_IN_FLIGHT
+        staged = self._staged[buffer][: len(captured.packed)]
         firsts = pack(rows, size, staged.numpy())
-        read = self._read[turn][:size]
+        read = self._read[buffer][:size]
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             if tables is not None:
-                self._tables[turn].numpy()[:] = tables
-                self._pools.tables.copy_(self._tables[turn], non_blocking=True)
+                self._tables[buffer].numpy()[:] = tables
+                self._pools.tables.copy_(self._tables[buffer], non_blocking=True)
             captured.packed.copy_(staged, non_blocking=True)
             if captured.graph is None:
                 self.num_eager += 1
@@ -145,7 +145,7 @@ class DecoderGraphs:
             else:
                 self.replays_by_size[size] += 1
                 captured.graph.replay()
-            read.copy_(self._chooser.results[:size], non_blocking=True)
+            read.copy_(self._sampler.results[:size], non_blocking=True)
             done = Done(self.stream)
         assert captured.queries is not None and captured.logits is not None
         return Launched(
@@ -159,12 +159,12 @@ class DecoderGraphs:
 
     def _run(self, captured: Captured) -> None:
         """Enqueue all kernels of a pass: what a graph records."""
-        chooser, inputs, size = self._chooser, captured.inputs, captured.size
-        chooser.prepare(inputs)
+        sampler, inputs, size = self._sampler, captured.inputs, captured.size
+        sampler.prepare(inputs)
         captured.queries = []
         x = self._model.decode(
-            chooser.tokens[:size], chooser.positions[:size], captured.attention, captured.queries
+            sampler.tokens[:size], sampler.positions[:size], captured.attention, captured.queries
         )
         captured.logits = self._model.compute_logits(x)
-        chooser.choose(inputs, captured.logits)
-        chooser.accept(inputs)
+        sampler.sample(inputs, captured.logits)
+        sampler.accept(inputs)

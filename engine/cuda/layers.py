@@ -16,8 +16,8 @@ from engine.model.layers import Add, Pair, Project
 
 # Of the projection onto the vocabulary, the best of those that were tried at 1 to 256 rows. Both
 # add in steps of 16 along k, so a row has the same bits from either.
-FEW_ROWS = Tiling(block_m=64, block_n=128, block_k=64, num_stages=4, num_warps=4)
-MANY_ROWS = Tiling(block_m=128, block_n=128, block_k=64, num_stages=4, num_warps=8)
+FEW_ROWS_TILING = Tiling(block_m=64, block_n=128, block_k=64, num_stages=4, num_warps=4)
+MANY_ROWS_TILING = Tiling(block_m=128, block_n=128, block_k=64, num_stages=4, num_warps=8)
 
 # for each row of a norm
 MANY_ROWS_WARPS, FEW_ROWS_WARPS = 1, 8
@@ -59,7 +59,9 @@ class CudaLayers:
 
     def logits(self, weight: Tensor) -> Project:
         """Make the projection onto the vocabulary, in float32: bfloat16 would make ties."""
-        return lambda x: row_linear(x, weight, FEW_ROWS if len(x) <= 64 else MANY_ROWS)
+        return lambda x: row_linear(
+            x, weight, FEW_ROWS_TILING if len(x) <= 64 else MANY_ROWS_TILING
+        )
 
     def convolve(self, convolution: Pair, stride: int) -> Project:
         """Make a convolution as a product: cuDNN's choice of algorithm depends on the batch."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from engine.checkpoint.model_config import ModelConfig
 
-KV_SHARE = 0.8  # of the free memory at most; the rest is for graphs, activations and cuBLAS
-RESERVE = 2 << 30  # bytes that graphs and activations take in any case
+MAX_KV_SHARE = 0.8  # of the free memory at most; the rest is for graphs, activations and cuBLAS
+RESERVED_BYTES = 2 << 30  # bytes that graphs and activations take in any case
 # windows decoded at once are mostly folded; a pool for 30 s each would mostly lie idle
-FULL_SHARE = 0.75
+CROSS_POOL_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ def plan_memory(
     cross_pages = -(-model.max_source_positions // cross_size)
     self_bytes = self_pages * self_size * model.self_kv_bytes_per_token(itemsize)
     cross_bytes = cross_pages * cross_size * model.cross_kv_bytes_per_position(itemsize)
-    budget = min(int(free_bytes * KV_SHARE), free_bytes - RESERVE)
-    each = self_bytes + int(cross_bytes * FULL_SHARE)
+    budget = min(int(free_bytes * MAX_KV_SHARE), free_bytes - RESERVED_BYTES)
+    each = self_bytes + int(cross_bytes * CROSS_POOL_SHARE)
     fitting = min(max_batch, budget // each) if budget > 0 else 0
     if fitting < 1 or budget < self_bytes + cross_bytes:
         return None
-    num_cross = max(cross_pages, int(fitting * cross_pages * FULL_SHARE))
+    num_cross = max(cross_pages, int(fitting * cross_pages * CROSS_POOL_SHARE))
     num_self = fitting * self_pages
     kv_bytes = num_self // self_pages * self_bytes + num_cross * cross_bytes // cross_pages
     return Memory(num_self, num_cross, fitting, kv_bytes)

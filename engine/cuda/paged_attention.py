@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.model_config import ModelConfig
-from engine.cuda.batch import TILE, TILE_FIELDS
+from engine.cuda.batch import TILE_FIELDS, TILE_TOKENS
 from engine.cuda.kernels.attention import (
     cross_attention_kernel,
     merge_kernel,
@@ -25,8 +25,8 @@ from engine.cuda.kernels.attention import (
 from engine.cuda.kernels.encoder import (
     BLOCK_FIELDS,
     LOG2_E,
-    NARROW,
-    WIDE,
+    NARROW_QUERIES,
+    WIDE_QUERIES,
     Queries,
     attend_windows,
 )
@@ -41,7 +41,7 @@ CROSS_BLOCK = 64
 # any case: few enough that a single 30 s window keeps all processors busy
 CROSS_CHUNK = 512
 # Programs from which on each attends to a whole window: there are enough of them then
-ENOUGH_PROGRAMS = 300
+MIN_UNSPLIT_PROGRAMS = 300
 WINDOW_FIELDS = 3  # of a slot: positions, those at full resolution, log2 of the folded ones' weight
 
 
@@ -130,7 +130,7 @@ class PagedAttention:
         self._num_tiles = max_tokens
         num_chunks = -(-config.max_source_positions // CROSS_CHUNK)
         self._num_chunks = num_chunks
-        splits = min(max_tokens, ENOUGH_PROGRAMS // H + 1)  # more tokens are not shared out
+        splits = min(max_tokens, MIN_UNSPLIT_PROGRAMS // H + 1)  # more tokens are not shared out
         self._partial_sums = torch.empty(
             num_chunks, splits, H, D, dtype=torch.float32, device=device
         )
@@ -139,14 +139,14 @@ class PagedAttention:
         )
         # of the encoder's windows
         self._blocks = torch.zeros(0, BLOCK_FIELDS, dtype=torch.int32, device=device)
-        self._queries = NARROW
+        self._queries = NARROW_QUERIES
         self._num_positions: list[int] = []
         self._log_weight = 0.0
 
     def plan_encoder(self, kept_positions: Sequence[KeptPositions]) -> None:
         self._num_positions = [kept.num_positions for kept in kept_positions]
         is_folded = any(kept.num_full < kept.num_positions for kept in kept_positions)
-        queries = NARROW if is_folded else WIDE
+        queries = NARROW_QUERIES if is_folded else WIDE_QUERIES
         blocks = torch.from_numpy(lay_blocks(kept_positions, queries)).to(self._pools.device)
         self.use_blocks(blocks, queries, log2_weight(kept_positions))
 
@@ -221,7 +221,7 @@ class PagedAttention:
             D=D,
             PAGE=pools.self_page_size,
             BLOCK=SELF_BLOCK,
-            TILE=TILE,
+            TILE_TOKENS=TILE_TOKENS,
             num_warps=2,
             num_stages=3,
         )
@@ -232,7 +232,7 @@ class PagedAttention:
         N, H, D = q.shape
         out = torch.empty(N, H, D, dtype=q.dtype, device=q.device)
         num_partials = self._partial_sums.shape[1]
-        splits = self._num_tiles * H < ENOUGH_PROGRAMS and num_partials >= N
+        splits = self._num_tiles * H < MIN_UNSPLIT_PROGRAMS and num_partials >= N
         cross_attention_kernel[(H, self._num_chunks if splits else 1, self._num_tiles)](
             q,
             self._partial_sums,
@@ -252,7 +252,7 @@ class PagedAttention:
             PAGE=pools.cross_page_size,
             BLOCK=CROSS_BLOCK,
             CHUNK=CROSS_CHUNK,
-            TILE=TILE,
+            TILE_TOKENS=TILE_TOKENS,
             SPLITS=splits,
             num_warps=4,
             num_stages=4,
@@ -270,7 +270,7 @@ class PagedAttention:
                 H=H,
                 D=D,
                 CHUNK=CROSS_CHUNK,
-                TILE=TILE,
+                TILE_TOKENS=TILE_TOKENS,
                 num_warps=2,
             )
         return out
@@ -309,7 +309,10 @@ def lay_tiles(counts: Sequence[int]) -> Ints:
     tiles = []
     first = 0
     for slot, count in enumerate(counts):
-        tiles += [(first, first + at, min(TILE, count - at), slot) for at in range(0, count, TILE)]
+        tiles += [
+            (first, first + at, min(TILE_TOKENS, count - at), slot)
+            for at in range(0, count, TILE_TOKENS)
+        ]
         first += count
     return np.array(tiles, dtype=np.int32).reshape(-1, TILE_FIELDS)
 

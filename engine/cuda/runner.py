@@ -19,7 +19,7 @@ from engine.api import Samples
 from engine.batching.counters import Counters
 from engine.batching.runner import align
 from engine.batching.sequence import Phase, Sequence
-from engine.batching.step_input import keep_sampled, make_step_input
+from engine.batching.step_input import accept_sampled, make_step_input
 from engine.cuda.batch import KEEP, Row
 from engine.cuda.launch import Done, Launched, read_results
 from engine.decoding.rules import Rules
@@ -28,18 +28,18 @@ from engine.model.attention import Attention
 from engine.model.whisper import Whisper
 
 if TYPE_CHECKING:  # they import Triton; the runner's own logic is tested without
-    from engine.cuda.encoder import Encoder
+    from engine.cuda.encoder import EncoderGraphs
     from engine.cuda.graphs import DecoderGraphs
     from engine.cuda.paged_attention import Pools
 
-MAX_SEED = 1 << 22  # the kernel makes room for positions below it
+NUM_SEEDS = 1 << 22  # the kernel makes room for positions below it
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
     """A sequence that has a slot, from its first pass to its end or its next attempt."""
 
-    slot: int
+    index: int  # of the device's tables
     # tokens proposed in the pass that is not read yet; None while none is in flight
     proposed: int | None = None
     # alignment queries of each pass read so far, for sequences that want word times
@@ -51,7 +51,7 @@ class Entry:
     """One sequence's part of a pass."""
 
     sequence: Sequence
-    live: Slot
+    slot: Slot
     first: int  # of its tokens in the pass
     count: int
     first_sampled: int
@@ -78,7 +78,7 @@ class CudaRunner:
         attention: Attention,
         pools: Pools,
         graphs: DecoderGraphs,
-        encoder: Encoder,
+        encoder: EncoderGraphs,
         rules: Rules,
         tokenizer: Tokenizer,
         counters: Counters,
@@ -99,7 +99,7 @@ class CudaRunner:
         self._tables = np.zeros(tuple(pools.tables.shape), dtype=np.int32)
         self._has_new_tables = False
         self._free_slots = list(range(pools.num_slots))
-        self._live: dict[int, Slot] = {}  # by sequence id
+        self._slots: dict[int, Slot] = {}  # by sequence id
         # by sequence id, until its first pass: when its K/V are there
         self._encoded: dict[int, Done] = {}
         self._encoding: Done | None = None
@@ -142,15 +142,15 @@ class CudaRunner:
         """
         with torch.cuda.stream(self._graphs.stream):
             return align(
-                self._model, self._attention, sequence, self._live[sequence.id].queries
+                self._model, self._attention, sequence, self._slots[sequence.id].queries
             ).cpu()
 
     def forget(self, sequence: Sequence) -> None:
         """Drop what is kept of a sequence outside the pools."""
-        live = self._live.pop(sequence.id, None)
-        if live is not None:
+        slot = self._slots.pop(sequence.id, None)
+        if slot is not None:
             # a pass in flight may still use the slot; the next owner's pass comes after it
-            self._free_slots.append(live.slot)
+            self._free_slots.append(slot.index)
         if sequence.phase is Phase.DONE:
             self._encoded.pop(sequence.id, None)
 
@@ -160,8 +160,8 @@ class CudaRunner:
             if not encoded.is_over():
                 return False
             del self._encoded[sequence.id]
-        live = self._live.get(sequence.id)
-        if live is None or live.proposed is None:
+        slot = self._slots.get(sequence.id)
+        if slot is None or slot.proposed is None:
             return not sequence.is_stopped
         return not sequence.needs_language  # what it says next depends on the host
 
@@ -170,25 +170,25 @@ class CudaRunner:
         members: list[tuple[Sequence, Slot, Rows[int], int]] = []
         room = self._graphs.max_tokens
         for sequence in sequences:
-            live = self._live.get(sequence.id) or self._give_slot(sequence)
-            row, proposal = self._make_row(sequence, live)
+            slot = self._slots.get(sequence.id) or self._assign_slot(sequence)
+            row, proposal = self._make_row(sequence, slot)
             if len(row.tokens) > room:
                 continue  # in the next pass
             room -= len(row.tokens)
             rows.append(row)
-            members.append((sequence, live, proposal, row.first_sampled))
+            members.append((sequence, slot, proposal, row.first_sampled))
         launched = self._graphs.launch(rows, self._tables if self._has_new_tables else None)
         self._has_new_tables = False
         entries = []
-        for row, first, (sequence, live, proposal, first_sampled) in zip(
+        for row, first, (sequence, slot, proposal, first_sampled) in zip(
             rows, launched.firsts, members, strict=True
         ):
-            live.proposed = len(proposal)
+            slot.proposed = len(proposal)
             share = slice(first, first + len(row.tokens))
             entries.append(
                 Entry(
                     sequence,
-                    live,
+                    slot,
                     first,
                     len(row.tokens),
                     first_sampled,
@@ -205,40 +205,40 @@ class CudaRunner:
         self._counters.num_rows += len(rows)
         return InFlight(launched, entries)
 
-    def _give_slot(self, sequence: Sequence) -> Slot:
-        live = Slot(self._free_slots.pop())
-        self._live[sequence.id] = live
+    def _assign_slot(self, sequence: Sequence) -> Slot:
+        slot = Slot(self._free_slots.pop())
+        self._slots[sequence.id] = slot
         self._pools.write_line(
-            self._tables[live.slot], sequence.self_pages, sequence.cross_pages, sequence.kept
+            self._tables[slot.index], sequence.self_pages, sequence.cross_pages, sequence.kept
         )
         self._has_new_tables = True
         assert sequence.num_cached == 0, sequence.num_cached
-        return live
+        return slot
 
-    def _make_row(self, sequence: Sequence, live: Slot) -> tuple[Row, Rows[int]]:
-        seed = (sequence.seed * 8191 + sequence.attempt) % MAX_SEED
+    def _make_row(self, sequence: Sequence, slot: Slot) -> tuple[Row, Rows[int]]:
+        seed = (sequence.seed * 8191 + sequence.attempt) % NUM_SEEDS
         limit, temperature = sequence.num_positions, sequence.temperature
-        if live.proposed is None:
-            feed = make_step_input(sequence)
-            probe = -1 if feed.sot is None else feed.sot
+        if slot.proposed is None:
+            step_input = make_step_input(sequence)
+            probe = -1 if step_input.sot is None else step_input.sot
             row = Row(
-                live.slot,
-                feed.tokens,
-                feed.first_sampled,
-                feed.position == 0,
+                slot.index,
+                step_input.tokens,
+                step_input.first_sampled,
+                step_input.position == 0,
                 limit,
                 probe,
                 temperature,
                 seed,
             )
-            return row, feed.proposal
+            return row, step_input.proposal
         # one token more than was proposed is being said
-        ahead = live.proposed + 1
+        ahead = slot.proposed + 1
         proposal: list[int] = []
         if sequence.draft is not None:
             room = sequence.max_tokens - len(sequence.tokens) - ahead - 1
             proposal = sequence.draft.propose(room, ahead)
-        row = Row(live.slot, [KEEP, *proposal], 0, False, limit, -1, temperature, seed)
+        row = Row(slot.index, [KEEP, *proposal], 0, False, limit, -1, temperature, seed)
         return row, proposal
 
     def _keep_queries(self, launched: Launched, share: slice) -> list[Tensor]:
@@ -257,13 +257,13 @@ class CudaRunner:
         batch.launched.done.wait()
         tokens, logprobs, silence = read_results(batch.launched.results)
         after = self._in_flight
-        going = set() if after is None else {id(entry.live) for entry in after.entries}
+        going = set() if after is None else {id(entry.slot) for entry in after.entries}
         for entry in batch.entries:
-            sequence, live = entry.sequence, entry.live
-            if self._live.get(sequence.id) is not live or sequence.is_stopped:
+            sequence, slot = entry.sequence, entry.slot
+            if self._slots.get(sequence.id) is not slot or sequence.is_stopped:
                 continue  # it had ended before this pass
-            if id(live) not in going:
-                live.proposed = None
+            if id(slot) not in going:
+                slot.proposed = None
             sequence.num_steps += 1
             position = sequence.num_cached
             if entry.probe >= 0:
@@ -276,7 +276,7 @@ class CudaRunner:
                 sequence.num_cached += entry.count
             else:
                 share = slice(entry.first + entry.first_sampled, entry.first + entry.count)
-                keep_sampled(
+                accept_sampled(
                     sequence,
                     entry.proposal,
                     tokens[share].tolist(),
@@ -287,4 +287,4 @@ class CudaRunner:
             if entry.queries is not None:
                 # of a draft, only what was accepted; a loop that was cut off leaves less
                 count = max(sequence.num_cached - position, 0)
-                live.queries.append([layer[:count] for layer in entry.queries])
+                slot.queries.append([layer[:count] for layer in entry.queries])

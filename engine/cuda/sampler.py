@@ -73,7 +73,7 @@ class Sampler:
             num_warps=1,
         )
 
-    def choose(self, inputs: Inputs, logits: Tensor) -> None:
+    def sample(self, inputs: Inputs, logits: Tensor) -> None:
         """Choose a token after each of the first N, (N, V) float32, into `results`."""
         N, V = logits.shape
         rules = self._rules

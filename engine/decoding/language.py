@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from engine.api import SAMPLE_RATE
 
 # A detected_language is final when it rests on so much sound, in seconds, and is so probable.
-CONVINCING = ((2.0, 0.9), (5.0, 0.5))
+DETECTION_THRESHOLDS = ((2.0, 0.9), (5.0, 0.5))
 # After so much sound the best guess is kept, however improbable.
-LONGEST_S = 15.0
+MAX_DETECTION_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class StreamLanguage:
         language = max(probabilities, key=lambda code: probabilities[code])
         detected_language = DetectedLanguage(language, probabilities[language])
         seconds = num_samples / SAMPLE_RATE
-        if seconds >= LONGEST_S or any(
+        if seconds >= MAX_DETECTION_S or any(
             (is_final or seconds >= least_s) and detected_language.probability >= least
-            for least_s, least in CONVINCING
+            for least_s, least in DETECTION_THRESHOLDS
         ):
             self._settled = detected_language
         return detected_language

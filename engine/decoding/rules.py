@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.checkpoint.model_config import ModelConfig
 from engine.decoding.tokenizer import Tokenizer
 
-BLOCK = 256  # tokens looked at together when the most probable one is sought
+ARGMAX_BLOCK = 256  # tokens looked at together when the most probable one is sought
 MAX_INITIAL_TIMESTAMP = 50  # steps of 0.02 s: speech starts within 1 s (whisper/decoding.py)
 
 
@@ -164,13 +164,13 @@ class Rules:
         masked = logits.float() + self._forbidden(state)
         if self.with_timestamps:
             text, special = masked[:, : self.eot], masked[:, self.eot : self.timestamp_begin]
-            verdict = self._judge(masked, text.amax(dim=1), special.amax(dim=1), state)
-            text.masked_fill_(~verdict.text[:, None], -torch.inf)
-            special.masked_fill_(~verdict.special[:, None], -torch.inf)
-            masked[:, self.timestamp_begin :] = verdict.times
+            constraint = self._constrain(masked, text.amax(dim=1), special.amax(dim=1), state)
+            text.masked_fill_(~constraint.text[:, None], -torch.inf)
+            special.masked_fill_(~constraint.special[:, None], -torch.inf)
+            masked[:, self.timestamp_begin :] = constraint.times
         return masked
 
-    def choose(self, logits: Tensor, state: RuleState) -> SampledToken:
+    def sample_greedy(self, logits: Tensor, state: RuleState) -> SampledToken:
         """Choose the most probable token that the rules allow: the argmax of `mask`.
 
         Overwrites logits that are float32: a copy of 8 MB for a draft of 40 tokens costs more than
@@ -179,21 +179,21 @@ class Rules:
         masked = logits.float().add_(self._forbidden(state))
         if not self.with_timestamps:
             tokens = find_highest(masked).indices
-            return SampledToken(tokens, pick(masked.log_softmax(dim=1), tokens))
+            return SampledToken(tokens, gather_columns(masked.log_softmax(dim=1), tokens))
         text, special = masked[:, : self.eot], masked[:, self.eot : self.timestamp_begin]
         best_text = find_highest(text)
-        verdict = self._judge(masked, best_text.values, special.amax(dim=1), state)
-        special.masked_fill_(~verdict.special[:, None], -torch.inf)
-        masked[:, self.timestamp_begin :] = verdict.times
+        constraint = self._constrain(masked, best_text.values, special.amax(dim=1), state)
+        special.masked_fill_(~constraint.special[:, None], -torch.inf)
+        masked[:, self.timestamp_begin :] = constraint.times
         rest = masked[:, self.eot :]
         best_rest = find_highest(rest)
-        is_text = verdict.text & (best_text.values >= best_rest.values)
+        is_text = constraint.text & (best_text.values >= best_rest.values)
         tokens = torch.where(is_text, best_text.indices, best_rest.indices + self.eot)
         # where text is forbidden, it has no part in the probabilities
         logprobs = torch.where(
-            verdict.text,
-            pick(masked.log_softmax(dim=1), tokens),
-            pick(rest.log_softmax(dim=1), (tokens - self.eot).clamp(min=0)),
+            constraint.text,
+            gather_columns(masked.log_softmax(dim=1), tokens),
+            gather_columns(rest.log_softmax(dim=1), (tokens - self.eot).clamp(min=0)),
         )
         return SampledToken(tokens, logprobs)
 
@@ -203,7 +203,7 @@ class Rules:
             return self._never  # the first token is a timestamp anyway
         return torch.where(state.is_first[:, None], self._first, self._never)
 
-    def _judge(
+    def _constrain(
         self, masked: Tensor, highest_text: Tensor, highest_special: Tensor, state: RuleState
     ) -> _Constraint:
         closes = state.last_is_time & state.previous_is_time  # two in a row: text must follow
@@ -243,7 +243,7 @@ def build_rules(
     )
 
 
-def pick(x: Tensor, columns: Tensor) -> Tensor:
+def gather_columns(x: Tensor, columns: Tensor) -> Tensor:
     """Pick one value from each row of (N, V): (N,)."""
     return x.gather(1, columns[:, None])[:, 0]
 
@@ -255,14 +255,16 @@ def find_highest(x: Tensor) -> Highest:
     maxima first, then the place in one block.
     """
     V = x.shape[1]
-    if x.is_cuda or V <= 2 * BLOCK:
+    if x.is_cuda or V <= 2 * ARGMAX_BLOCK:
         best = x.max(dim=1)
         return Highest(best.values, best.indices)
-    blocks = x[:, : V - V % BLOCK].view(len(x), -1, BLOCK)
+    blocks = x[:, : V - V % ARGMAX_BLOCK].view(len(x), -1, ARGMAX_BLOCK)
     # the last block ends with the row and overlaps the one before it
-    peaks = torch.cat([blocks.amax(dim=2), x[:, V - BLOCK :].amax(dim=1, keepdim=True)], dim=1)
-    starts = (peaks.argmax(dim=1) * BLOCK).clamp(max=V - BLOCK)
-    places = starts[:, None] + torch.arange(BLOCK, device=x.device)
+    peaks = torch.cat(
+        [blocks.amax(dim=2), x[:, V - ARGMAX_BLOCK :].amax(dim=1, keepdim=True)], dim=1
+    )
+    starts = (peaks.argmax(dim=1) * ARGMAX_BLOCK).clamp(max=V - ARGMAX_BLOCK)
+    places = starts[:, None] + torch.arange(ARGMAX_BLOCK, device=x.device)
     best = x.gather(1, places).max(dim=1)
     return Highest(best.values, starts + best.indices)
 
@@ -280,7 +282,7 @@ def sample(
     uniform = torch.rand(masked.shape, device=masked.device, generator=generator)
     gumbel = -(-uniform.clamp(min=1e-20, max=1 - 2**-24).log()).log()
     tokens = (masked + temperature[:, None] * gumbel).argmax(dim=1)
-    return SampledToken(tokens, pick(masked, tokens) - masked.logsumexp(dim=1))
+    return SampledToken(tokens, gather_columns(masked, tokens) - masked.logsumexp(dim=1))
 
 
 def no_speech_probability(logits: Tensor, no_speech: int) -> Tensor:

@@ -22,14 +22,14 @@ from engine.decoding.segments import SegmentTokens
 from engine.decoding.tokenizer import Tokenizer
 from engine.model.folded_tail import SAMPLES_PER_POSITION
 
-FRAME = SAMPLES_PER_POSITION
+SAMPLES_PER_FRAME = SAMPLES_PER_POSITION
 MEDIAN_WIDTH = 7  # frames (whisper/timing.py)
 # whisper/timing.py: merge_punctuations; those before a word, and those after one
-OPENING = "\"'“¿([{-"
-CLOSING = "\"'.。,，!！?？:：”)]}、"
-SENTENCE_ENDS = ".。!！?？"
-MAX_MEDIAN = 11_200  # 0.7 s: a word that is typical lasts no longer (whisper/timing.py)
-SLACK = 8_000  # 0.5 s: how far words may reach out of their segment (whisper/timing.py)
+OPENING_PUNCTUATION = "\"'“¿([{-"
+CLOSING_PUNCTUATION = "\"'.。,，!！?？:：”)]}、"
+SENTENCE_END_MARKS = ".。!！?？"
+MAX_TYPICAL_DURATION = 11_200  # 0.7 s: a word that is typical lasts no longer (whisper/timing.py)
+MAX_OVERHANG = 8_000  # 0.5 s: how far words may reach out of their segment (whisper/timing.py)
 
 # comparators that bring the median of seven values to place 3 (N. Devillard, "Fast median search")
 MEDIAN_NETWORK: tuple[tuple[int, int], ...] = (
@@ -162,19 +162,19 @@ def align_words(
     if not places:
         return [() for _ in segments]
     assert places[-1] < attention.shape[1], (places[-1], attention.shape)
-    num_frames = min(-(-(end - start) // FRAME), attention.shape[2])
+    num_frames = min(-(-(end - start) // SAMPLES_PER_FRAME), attention.shape[2])
     after = [places[-1] + 1] if places[-1] + 1 < attention.shape[1] else []
     frames = find_token_starts(attention, num_frames, places + after)
-    times = [min(start + frame * FRAME, end) for frame in frames] + [end]
+    times = [min(start + frame * SAMPLES_PER_FRAME, end) for frame in frames] + [end]
     timed = time_words(segments, times, logprobs, tokenizer, language)
     typical = median_duration([word for words in timed for word in words])
     for words in timed:
         shorten_at_sentence_ends(words, 2 * typical)
     timed = [merge_punctuation(words) for words in timed]
-    heard = start
+    last_end = start
     for segment, words in zip(segments, timed, strict=True):
-        fit_segment(segment, words, typical, heard)
-        heard = words[-1].end
+        fit_segment(segment, words, typical, last_end)
+        last_end = words[-1].end
     put_in_order([word for words in timed for word in words], start, end)
     return [
         tuple(
@@ -215,7 +215,7 @@ def time_words(
 def median_duration(words: Sequence[_TimedWord]) -> int:
     """Say how long a typical word lasts; words without duration do not count."""
     durations = [word.duration for word in words if word.duration > 0]
-    return min(int(np.median(durations)), MAX_MEDIAN) if durations else 0
+    return min(int(np.median(durations)), MAX_TYPICAL_DURATION) if durations else 0
 
 
 def shorten_at_sentence_ends(words: Sequence[_TimedWord], longest: int) -> None:
@@ -223,9 +223,9 @@ def shorten_at_sentence_ends(words: Sequence[_TimedWord], longest: int) -> None:
     for i in range(1, len(words)):
         word = words[i]
         if word.duration > longest:
-            if word.text in SENTENCE_ENDS:
+            if word.text in SENTENCE_END_MARKS:
                 word.end = word.start + longest
-            elif words[i - 1].text in SENTENCE_ENDS:
+            elif words[i - 1].text in SENTENCE_END_MARKS:
                 word.start = word.end - longest
 
 
@@ -236,7 +236,7 @@ def merge_punctuation(words: Sequence[_TimedWord]) -> list[_TimedWord]:
     """
     opened: list[_TimedWord] = []
     for word in reversed(words):
-        if opened and word.text.startswith(" ") and word.text.strip() in OPENING:
+        if opened and word.text.startswith(" ") and word.text.strip() in OPENING_PUNCTUATION:
             following = opened[-1]
             following.text = word.text + following.text
             following.probabilities = word.probabilities + following.probabilities
@@ -244,7 +244,7 @@ def merge_punctuation(words: Sequence[_TimedWord]) -> list[_TimedWord]:
             opened.append(word)
     merged: list[_TimedWord] = []
     for word in reversed(opened):
-        if merged and not merged[-1].text.endswith(" ") and word.text in CLOSING:
+        if merged and not merged[-1].text.endswith(" ") and word.text in CLOSING_PUNCTUATION:
             merged[-1].text += word.text
             merged[-1].probabilities = merged[-1].probabilities + word.probabilities
         else:
@@ -253,13 +253,13 @@ def merge_punctuation(words: Sequence[_TimedWord]) -> list[_TimedWord]:
 
 
 def fit_segment(
-    segment: SegmentTokens, words: Sequence[_TimedWord], typical: int, heard: int
+    segment: SegmentTokens, words: Sequence[_TimedWord], typical: int, last_end: int
 ) -> None:
     """Shorten the words at both ends of a segment that reach over a pause.
 
     Args:
         typical: duration of the median word.
-        heard: where the last word before this segment ended.
+        last_end: where the last word before this segment ended.
     """
     first, last = words[0], words[-1]
     longest = 2 * typical
@@ -267,14 +267,14 @@ def fit_segment(
     is_stretched = first.duration > longest or (
         second is not None and second.end - first.start > 2 * longest
     )
-    if first.end - heard > 4 * typical and is_stretched:
+    if first.end - last_end > 4 * typical and is_stretched:
         if second is not None and second.duration > longest:
             boundary = max(second.start + second.duration // 2, second.end - longest)
             first.end = second.start = boundary
         first.start = max(first.start, first.end - longest)
-    if first.start + SLACK < segment.start < first.end:
+    if first.start + MAX_OVERHANG < segment.start < first.end:
         first.start = min(first.end - typical, segment.start)
-    if last.start < segment.end < last.end - SLACK:
+    if last.start < segment.end < last.end - MAX_OVERHANG:
         last.end = max(last.start + typical, segment.end)
 
 
@@ -283,7 +283,7 @@ def put_in_order(words: Sequence[_TimedWord], start: int, end: int) -> None:
     edge = start
     for word in words:
         word.start = max(word.start, edge)
-        word.end = max(word.end, word.start + FRAME)
+        word.end = max(word.end, word.start + SAMPLES_PER_FRAME)
         edge = word.end
     edge = end
     for word in reversed(words):

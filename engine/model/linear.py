@@ -11,8 +11,8 @@ from torch import Tensor
 
 # A CPU's float32 products of a few rows that are not fours round otherwise than those of many, and
 # a token's text would depend on who is decoded with it.
-FEW_ROWS = 16
-WHOLE_ROWS = 4
+MIN_UNPADDED_ROWS = 16
+ROW_MULTIPLE = 4
 
 
 class Linear(Protocol):
@@ -30,8 +30,8 @@ class DenseLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         num_rows = x.shape[0]
-        if num_rows < FEW_ROWS and num_rows % WHOLE_ROWS and x.device.type == "cpu":
-            x = F.pad(x, (0, 0, 0, -num_rows % WHOLE_ROWS))
+        if num_rows < MIN_UNPADDED_ROWS and num_rows % ROW_MULTIPLE and x.device.type == "cpu":
+            x = F.pad(x, (0, 0, 0, -num_rows % ROW_MULTIPLE))
             return F.linear(x, self._weight, self._bias)[:num_rows]
         return F.linear(x, self._weight, self._bias)
 

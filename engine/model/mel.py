@@ -19,12 +19,13 @@ from engine.api import MAX_WINDOW
 
 N_FFT = 400  # samples in a frame, 25 ms (whisper/audio.py)
 HOP = 160  # samples between frames, 10 ms (whisper/audio.py)
-HALF = N_FFT // 2  # frames are centred: frame t covers samples 160 t - 200 to 160 t + 199
+HALF_FRAME = N_FFT // 2  # frames are centred: frame t covers samples 160 t - 200 to 160 t + 199
 NUM_FRAMES = MAX_WINDOW // HOP  # the last frame of the transform is dropped
 MIN_POWER = 1e-10  # whisper/audio.py
 LOG_STEP = math.log(6.4) / 27.0  # Slaney's mel scale above 1 kHz, which is 15 mel
 MAX_MEL = 15.0 + math.log(8.0) / LOG_STEP  # 8 kHz
-RANGE = 8.0  # log10 of the power kept below the loudest point of a window (whisper/audio.py)
+# log10 of the power kept below the loudest point of a window (whisper/audio.py)
+DYNAMIC_RANGE = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,13 @@ class LogMel:
         assert 0 < longest <= MAX_WINDOW, longest
         num_frames = min(count_frames(longest), NUM_FRAMES)
         # Only what the frames read, but enough of it to mirror the beginning.
-        num_samples = min(max((num_frames - 1) * HOP + HALF, HALF + 1), MAX_WINDOW)
+        num_samples = min(max((num_frames - 1) * HOP + HALF_FRAME, HALF_FRAME + 1), MAX_WINDOW)
         sound = self._window.new_zeros(len(windows), num_samples)
         for row, window in zip(sound, windows, strict=True):
             row[: len(window)] = window
         # The transform mirrors both ends of the 30 s; the far end is silence unless it is reached.
         reaches_end = num_samples == MAX_WINDOW
-        padding = (HALF, HALF if reaches_end else 0)
+        padding = (HALF_FRAME, HALF_FRAME if reaches_end else 0)
         sound = F.pad(sound.unsqueeze(1), padding, mode="reflect").squeeze(1)
         spectrum = torch.stft(
             sound, N_FFT, HOP, window=self._window, center=False, return_complex=True
@@ -80,7 +81,7 @@ class LogMel:
         power = parts.square().sum(dim=-1)
         power = (self._filters @ power.to(self._filters.dtype)).float()  # (B, M, F)
         log_power = power.clamp_(min=MIN_POWER).log10_()
-        limit = log_power.amax(dim=(1, 2), keepdim=True) - RANGE
+        limit = log_power.amax(dim=(1, 2), keepdim=True) - DYNAMIC_RANGE
         frames = (torch.maximum(log_power, limit) + 4.0) / 4.0
         # a silent column has MIN_POWER everywhere
         floor = (limit.clamp(min=-10.0) + 4.0) / 4.0
@@ -89,7 +90,7 @@ class LogMel:
 
 def count_frames(num_samples: int) -> int:
     """Give the number of leading frames that touch the first num_samples samples."""
-    return -(-(num_samples + HALF) // HOP)
+    return -(-(num_samples + HALF_FRAME) // HOP)
 
 
 def mel_filters(num_mels: int) -> Tensor:

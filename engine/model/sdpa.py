@@ -26,8 +26,8 @@ from engine.model.attention import DecoderRow
 from engine.model.folded_tail import KeptPositions
 
 MIN_ROWS = 4  # fewer go through other kernels, which round otherwise
-BLOCK = 128  # summands that one product adds up in order
-VECTOR = 16  # a softmax over whole vectors adds up the same, whatever masked ones follow
+SUM_BLOCK = 128  # summands that one product adds up in order
+VECTOR_LENGTH = 16  # a softmax over whole vectors adds up the same, whatever masked ones follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class SdpaAttention:
         device: torch.device,
     ) -> None:
         H, D, L = config.num_heads, config.head_dim, config.decoder_layers
-        assert self_page_size % VECTOR == 0, self_page_size
+        assert self_page_size % VECTOR_LENGTH == 0, self_page_size
         self._self_page_size = self_page_size
         self._cross_page_size = cross_page_size
         self._device = device
@@ -83,7 +83,7 @@ class SdpaAttention:
         self._cross_kv = make_zeros((L, num_cross_pages * cross_page_size, 2, H, D), dtype, device)
         P = config.max_source_positions
         # zeros up to the diagonal, then -inf; a row more for each that fills up the last one
-        T = -(-config.max_target_positions // VECTOR) * VECTOR
+        T = -(-config.max_target_positions // VECTOR_LENGTH) * VECTOR_LENGTH
         self._causal = torch.full((T + MIN_ROWS, T), -math.inf, dtype=dtype, device=device).triu(1)
         # sliced so that it changes from 0 to log r where a window's folded positions begin
         self._bias_lines: dict[int, Tensor] = {}
@@ -134,7 +134,7 @@ class SdpaAttention:
             ]
             # positions after the last are masked; the page that holds it holds them too, or
             # what another sequence left there, which is finite
-            num_read = -(-num_keys // VECTOR) * VECTOR
+            num_read = -(-num_keys // VECTOR_LENGTH) * VECTOR_LENGTH
             last_query = row.num_cached + max(row.num_queries, MIN_ROWS)
             self._rows.append(
                 PlannedRow(
@@ -212,8 +212,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         q = F.pad(q, (0, 0, 0, MIN_ROWS - T))
     k, v = k.permute(1, 2, 0), v.transpose(0, 1)  # (H, D, S), (H, S, D)
     weights = torch.baddbmm(bias, q, k, alpha=D**-0.5).softmax(dim=-1)  # (H, T, S)
-    output = torch.bmm(weights[:, :, :BLOCK], v[:, :BLOCK])
-    for first in range(BLOCK, weights.shape[2], BLOCK):
-        block = slice(first, first + BLOCK)
+    output = torch.bmm(weights[:, :, :SUM_BLOCK], v[:, :SUM_BLOCK])
+    for first in range(SUM_BLOCK, weights.shape[2], SUM_BLOCK):
+        block = slice(first, first + SUM_BLOCK)
         output = torch.baddbmm(output, weights[:, :, block], v[:, block])
     return output[:, :T].transpose(0, 1)

@@ -31,7 +31,7 @@ def self_attention_kernel(
     D: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK: tl.constexpr,
-    TILE: tl.constexpr,
+    TILE_TOKENS: tl.constexpr,
 ):
     tile = tl.program_id(1)
     h = tl.program_id(0)
@@ -42,7 +42,7 @@ def self_attention_kernel(
         slot = tl.load(tiles + tile * 4 + 3)
         # keys from here on are of this pass, and come from k and v; the others from the pool
         base = tl.load(positions + row_first)
-        i = tl.arange(0, TILE)
+        i = tl.arange(0, TILE_TOKENS)
         d = tl.arange(0, D)
         is_token = i < count
         at = (first + i).to(tl.int64)[:, None] * stride_q + h * D + d[None, :]
@@ -58,9 +58,9 @@ def self_attention_kernel(
         tl.store(pool + home, new_k, mask=is_token[:, None])
         tl.store(pool + home + H * PAGE * D, new_v, mask=is_token[:, None])
 
-        highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
-        mass = tl.zeros((TILE,), dtype=tl.float32)
-        sums = tl.zeros((TILE, D), dtype=tl.float32)
+        highest = tl.full((TILE_TOKENS,), float("-inf"), dtype=tl.float32)
+        mass = tl.zeros((TILE_TOKENS,), dtype=tl.float32)
+        sums = tl.zeros((TILE_TOKENS, D), dtype=tl.float32)
         for start in range(0, last + 1, BLOCK):
             p = start + tl.arange(0, BLOCK)
             is_key = p <= last
@@ -116,7 +116,7 @@ def cross_attention_kernel(
     PAGE: tl.constexpr,
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
-    TILE: tl.constexpr,
+    TILE_TOKENS: tl.constexpr,
     SPLITS: tl.constexpr,
 ):
     """Attend to one chunk and leave it to merge_kernel (SPLITS), or to all of them, joined here.
@@ -134,23 +134,23 @@ def cross_attention_kernel(
         num_full = tl.load(windows + slot * table_stride + 1)
         # the binary logarithm of what a folded position counts, as float bits
         log_weight = tl.load(windows + slot * table_stride + 2).to(tl.float32, bitcast=True)
-        i = tl.arange(0, TILE)
+        i = tl.arange(0, TILE_TOKENS)
         d = tl.arange(0, D)
         is_token = i < count
         token = (first + i).to(tl.int64)
         queries = tl.load(
             q + token[:, None] * stride_q + h * D + d[None, :], mask=is_token[:, None], other=0.0
         )
-        all_highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
-        all_mass = tl.zeros((TILE,), dtype=tl.float32)
-        all_sums = tl.zeros((TILE, D), dtype=tl.float32)
+        all_highest = tl.full((TILE_TOKENS,), float("-inf"), dtype=tl.float32)
+        all_mass = tl.zeros((TILE_TOKENS,), dtype=tl.float32)
+        all_sums = tl.zeros((TILE_TOKENS, D), dtype=tl.float32)
         end_chunk = start_chunk + 1 if SPLITS else (length + CHUNK - 1) // CHUNK
         for chunk in range(start_chunk, end_chunk):
             begin = chunk * CHUNK
             end = tl.minimum(begin + CHUNK, length)
-            highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
-            mass = tl.zeros((TILE,), dtype=tl.float32)
-            sums = tl.zeros((TILE, D), dtype=tl.float32)
+            highest = tl.full((TILE_TOKENS,), float("-inf"), dtype=tl.float32)
+            mass = tl.zeros((TILE_TOKENS,), dtype=tl.float32)
+            sums = tl.zeros((TILE_TOKENS, D), dtype=tl.float32)
             for start in range(begin, end, BLOCK):
                 p = start + tl.arange(0, BLOCK)
                 is_key = p < end
@@ -198,7 +198,7 @@ def merge_kernel(
     H: tl.constexpr,
     D: tl.constexpr,
     CHUNK: tl.constexpr,
-    TILE: tl.constexpr,
+    TILE_TOKENS: tl.constexpr,
 ):
     """Join the chunks that cross_attention_kernel has left."""
     h = tl.program_id(0)
@@ -208,13 +208,13 @@ def merge_kernel(
         first = tl.load(tiles + tile * 4 + 1)
         slot = tl.load(tiles + tile * 4 + 3)
         length = tl.load(windows + slot * table_stride)
-        i = tl.arange(0, TILE)
+        i = tl.arange(0, TILE_TOKENS)
         d = tl.arange(0, D)
         is_token = i < count
         token = (first + i).to(tl.int64)
-        highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
-        mass = tl.zeros((TILE,), dtype=tl.float32)
-        sums = tl.zeros((TILE, D), dtype=tl.float32)
+        highest = tl.full((TILE_TOKENS,), float("-inf"), dtype=tl.float32)
+        mass = tl.zeros((TILE_TOKENS,), dtype=tl.float32)
+        sums = tl.zeros((TILE_TOKENS, D), dtype=tl.float32)
         for chunk in range((length + CHUNK - 1) // CHUNK):
             row = (chunk * num_tokens + token) * H + h
             peak = tl.load(partial_stats + row * 2, mask=is_token, other=0.0)

@@ -32,10 +32,10 @@ class Queries:
 
 
 # For windows of any length: five programs to a processor
-NARROW = Queries(block=64, num_warps=4, num_stages=2, max_registers=96)
+NARROW_QUERIES = Queries(block=64, num_warps=4, num_stages=2, max_registers=96)
 # For windows that fill their blocks: keys and values are read half as often, which takes power
 # that the products can use, where power is what they lack
-WIDE = Queries(block=128, num_warps=8, num_stages=3, max_registers=112)
+WIDE_QUERIES = Queries(block=128, num_warps=8, num_stages=3, max_registers=112)
 
 
 @triton.jit

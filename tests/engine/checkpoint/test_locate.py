@@ -251,6 +251,6 @@ def test_a_download_asks_for_the_files_that_are_needed(
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", sorted(locate.PACKAGED))
+@pytest.mark.parametrize("name", sorted(locate.MODEL_PACKAGES))
 def test_installed_models_are_whole(name: str, load_model: Any) -> None:
     assert resolve_model(name) == load_model(name).files

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.cuda.batch import KEEP, TILE, TOKEN_INTS, Row, list_sizes, pack, view_inputs
+from engine.cuda.batch import KEEP, TILE_TOKENS, TOKEN_INTS, Row, list_sizes, pack, view_inputs
 
 
 def packed(rows: list[Row], size: int) -> tuple[list[int], np.ndarray]:
@@ -34,13 +34,13 @@ def test_rows_lie_one_after_another_and_the_rest_is_unused() -> None:
 
 
 def test_long_rows_are_cut_into_tiles_of_one_sequence_each() -> None:
-    rows = [Row(0, list(range(TILE * 2 + 1)), 0, True, 448), Row(5, [KEEP], 0, False, 448)]
+    rows = [Row(0, list(range(TILE_TOKENS * 2 + 1)), 0, True, 448), Row(5, [KEEP], 0, False, 448)]
     _, out = packed(rows, 64)
     tiles = view_inputs(torch.from_numpy(out)).tiles
     assert tiles[:4].tolist() == [
-        [0, 0, TILE, 0],
-        [0, TILE, TILE, 0],
-        [0, 2 * TILE, 1, 0],
+        [0, 0, TILE_TOKENS, 0],
+        [0, TILE_TOKENS, TILE_TOKENS, 0],
+        [0, 2 * TILE_TOKENS, 1, 0],
         [33, 33, 1, 5],
     ]
     assert int((tiles[:, 2] > 0).sum()) == 4

@@ -10,10 +10,10 @@ def test_logits_are_float32_and_the_same_bits_in_any_batch(
     device: torch.device, dtype: torch.dtype
 ) -> None:
     from engine.cuda.kernels.linear import row_linear
-    from engine.cuda.layers import FEW_ROWS, MANY_ROWS
+    from engine.cuda.layers import FEW_ROWS_TILING, MANY_ROWS_TILING
 
     torch.manual_seed(3)
-    tiling = FEW_ROWS
+    tiling = FEW_ROWS_TILING
     x = torch.randn(70, 256).to(device, dtype)
     weight = (torch.randn(203, 256) / 16).to(device, dtype)
     whole = row_linear(x, weight, tiling)
@@ -22,4 +22,4 @@ def test_logits_are_float32_and_the_same_bits_in_any_batch(
     for row in (0, 31, 64, 69):
         assert torch.equal(row_linear(x[row : row + 1], weight, tiling), whole[row : row + 1])
     assert torch.equal(row_linear(x[10:53], weight, tiling), whole[10:53])
-    assert torch.equal(row_linear(x, weight, MANY_ROWS), whole)
+    assert torch.equal(row_linear(x, weight, MANY_ROWS_TILING), whole)

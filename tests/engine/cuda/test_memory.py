@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from benchmarks.support.random_model import make_config
-from engine.cuda.memory import RESERVE, plan_memory
+from engine.cuda.memory import RESERVED_BYTES, plan_memory
 
 TURBO = make_config("large-v3-turbo")
 PAGES = (16, 50)
@@ -19,7 +19,7 @@ def test_a_small_gpu_runs_fewer_within_its_memory() -> None:
     free = 6_000_000_000
     memory = plan_memory(free, make_config("large-v3"), 2, 256, PAGES)
     assert memory is not None and 1 <= memory.max_batch < 20
-    assert memory.kv_bytes <= free - RESERVE
+    assert memory.kv_bytes <= free - RESERVED_BYTES
 
 
 def test_what_is_planned_always_holds_a_window_of_30_s() -> None:
@@ -27,9 +27,9 @@ def test_what_is_planned_always_holds_a_window_of_30_s() -> None:
         memory = plan_memory(free, make_config("large-v3"), 2, 64, PAGES)
         if memory is not None:
             assert memory.num_cross_pages >= 30 and memory.num_self_pages >= 28
-            assert memory.kv_bytes <= free - RESERVE
+            assert memory.kv_bytes <= free - RESERVED_BYTES
 
 
 def test_too_little_memory_is_told_apart() -> None:
-    assert plan_memory(RESERVE, TURBO, 2, 256, PAGES) is None
+    assert plan_memory(RESERVED_BYTES, TURBO, 2, 256, PAGES) is None
     assert plan_memory(0, TURBO, 2, 256, PAGES) is None

@@ -79,7 +79,7 @@ def test_windows_of_any_length_attend_within_themselves(
 def test_a_window_has_the_same_bits_in_blocks_of_either_size(
     device: torch.device, dtype: torch.dtype
 ) -> None:
-    from engine.cuda.kernels.encoder import NARROW, WIDE, attend_windows
+    from engine.cuda.kernels.encoder import NARROW_QUERIES, WIDE_QUERIES, attend_windows
     from engine.cuda.paged_attention import lay_blocks, log2_weight
 
     torch.manual_seed(4)
@@ -92,7 +92,7 @@ def test_a_window_has_the_same_bits_in_blocks_of_either_size(
             log2_weight(EXTENTS),
             queries,
         )
-        for queries in (NARROW, WIDE)
+        for queries in (NARROW_QUERIES, WIDE_QUERIES)
     ]
     assert torch.equal(*results)
 
@@ -159,7 +159,7 @@ def test_a_token_has_the_same_bits_alone_and_in_a_draft(
     alone = torch.cat([run(n, 1) for n in range(70)])
     assert torch.equal(run(0, 70), alone)
     # in a batch so large that windows are no longer shared out among programs
-    monkeypatch.setattr(module, "ENOUGH_PROGRAMS", 1)
+    monkeypatch.setattr(module, "MIN_UNSPLIT_PROGRAMS", 1)
     assert torch.equal(torch.cat([run(0, 5), run(5, 33), run(38, 32)]), alone)
 
 

@@ -76,7 +76,7 @@ def test_decoding_step_by_step_equals_the_reference(seed: int, with_timestamps: 
         expected = process(processors, tokens.tolist(), logits)
         masked = rules.mask(logits, state)
         assert torch.equal(masked, expected)
-        choice = rules.choose(logits.clone(), state)
+        choice = rules.sample_greedy(logits.clone(), state)
         logprobs = expected.log_softmax(dim=1)
         assert choice.tokens.tolist() == expected.argmax(dim=1).tolist()
         torch.testing.assert_close(choice.logprobs, logprobs.amax(dim=1), atol=1e-5, rtol=1e-5)
@@ -176,7 +176,7 @@ def test_choosing_equals_the_argmax_of_masking_with_a_real_vocabulary(base: Any)
     logits = torch.randn(31, base.config.vocab_size, generator=generator) * 4
     logits[::3, base.tokenizer.timestamp_begin :] += 10
     masked = rules.mask(logits, state)
-    choice = rules.choose(logits, state)
+    choice = rules.sample_greedy(logits, state)
     assert torch.equal(choice.tokens, masked.argmax(dim=1))
     torch.testing.assert_close(choice.logprobs, masked.log_softmax(dim=1).amax(dim=1))
 

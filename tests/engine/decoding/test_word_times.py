@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.api import Task, Word
 from engine.decoding.segments import SegmentTokens, parse_segments
 from engine.decoding.tokenizer import Tokenizer, WordTokens
-from engine.decoding.word_times import FRAME, align_words, median_filter, warp
+from engine.decoding.word_times import SAMPLES_PER_FRAME, align_words, median_filter, warp
 
 EOT, TIME = 26, 30
 MARKS = {20: ".", 21: ",", 22: ' "', 23: '"'}
@@ -74,17 +74,17 @@ def test_words_begin_where_attention_moves_on() -> None:
     attention = attend([0, 10, 30, 55, 80, 95], 100)
     (words,) = align([TIME, 0, 1, 2, TIME + 90], attention, 32_000, start=0)
     assert [w.text for w in words] == [" a", " b", " c"]
-    starts = [w.start // FRAME for w in words]
+    starts = [w.start // SAMPLES_PER_FRAME for w in words]
     # the path begins at the first frame, so the first word does
     assert starts == [0, 30, 55]
     # and the end token's row ends the last word
-    assert abs(words[2].end // FRAME - 95) <= 15
+    assert abs(words[2].end // SAMPLES_PER_FRAME - 95) <= 15
 
 
 def test_times_count_from_the_window_start() -> None:
     attention = attend([0, 10, 30, 50], 60)
-    here = align([TIME, 0, 1], attention, 60 * FRAME)
-    there = align([TIME, 0, 1], attention, 5_000 + 60 * FRAME, start=5_000)
+    here = align([TIME, 0, 1], attention, 60 * SAMPLES_PER_FRAME)
+    there = align([TIME, 0, 1], attention, 5_000 + 60 * SAMPLES_PER_FRAME, start=5_000)
     assert [(w.start + 5_000, w.end + 5_000) for w in here[0]] == [
         (w.start, w.end) for w in there[0]
     ]
@@ -93,14 +93,14 @@ def test_times_count_from_the_window_start() -> None:
 def test_frames_behind_the_sound_are_not_heard() -> None:
     attention = attend([0, 10, 30, 50], 60)
     noisy = torch.cat([attention, torch.full((2, 4, 40), 20.0)], dim=2)
-    assert align([TIME, 0, 1], noisy, 60 * FRAME) == align([TIME, 0, 1], attention, 60 * FRAME)
+    assert align([TIME, 0, 1], noisy, 60 * SAMPLES_PER_FRAME) == align([TIME, 0, 1], attention, 60 * SAMPLES_PER_FRAME)
 
 
 def test_punctuation_joins_its_word() -> None:
     #                 time  "  a  ,  b  .  "
     tokens = [TIME, 22, 0, 21, 1, 20, 23]
     attention = attend([0, 4, 8, 20, 24, 40, 44, 48], 60)
-    (words,) = align(tokens, attention, 60 * FRAME)
+    (words,) = align(tokens, attention, 60 * SAMPLES_PER_FRAME)
     assert [w.text for w in words] == [' " a,', ' b."']
 
 
@@ -116,15 +116,15 @@ def test_probability_is_the_mean_over_the_tokens_of_a_word() -> None:
 
 
 def test_last_word_lasts_to_the_window_end_without_an_end_token() -> None:
-    (words,) = align([0, 1], attend([0, 20], 50), 50 * FRAME)
-    assert words[-1].end == 50 * FRAME
+    (words,) = align([0, 1], attend([0, 20], 50), 50 * SAMPLES_PER_FRAME)
+    assert words[-1].end == 50 * SAMPLES_PER_FRAME
 
 
 def test_pause_before_a_segment_is_not_given_to_its_first_word() -> None:
     # four short words, four seconds of silence, one more: "e" attends to all of the silence
     tokens = [TIME, 0, 1, 2, 3, TIME + 60, TIME + 250, 4, TIME + 270]
     attention = attend([0, 0, 15, 30, 45, 60, 61, 62, 270, 275], 280)
-    first, second = align(tokens, attention, 280 * FRAME)
+    first, second = align(tokens, attention, 280 * SAMPLES_PER_FRAME)
     assert second[0].end - second[0].start <= 16_000
     assert second[0].start >= first[-1].end
 
@@ -134,7 +134,7 @@ def test_nothing_said_has_no_words(tokenizer: Tokenizer) -> None:
 
 
 def test_attention_alike_for_all_tokens_gives_finite_times() -> None:
-    (words,) = align([0, 1, 2], torch.zeros(2, 4, 50), 50 * FRAME)
+    (words,) = align([0, 1, 2], torch.zeros(2, 4, 50), 50 * SAMPLES_PER_FRAME)
     assert len(words) == 3
 
 
@@ -151,7 +151,7 @@ def test_words_are_ordered_inside_the_window_and_spell_the_text(
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     num_rows = len(tokens) + has_end
-    attention = torch.randn(2, num_rows, duration // FRAME + 3, generator=generator) * 5
+    attention = torch.randn(2, num_rows, duration // SAMPLES_PER_FRAME + 3, generator=generator) * 5
     tokenizer: Any = SpelledTokenizer()
     end = start + duration
     segments = parse_segments(tokens, tokenizer, start, end)
@@ -167,7 +167,7 @@ def test_words_are_ordered_inside_the_window_and_spell_the_text(
         assert 0 <= word.probability <= 1
     for before, after in zip(everything, everything[1:], strict=False):
         assert before.start <= after.start
-        if duration >= FRAME * 40:  # room for every word
+        if duration >= SAMPLES_PER_FRAME * 40:  # room for every word
             assert before.end <= after.start
 
 
