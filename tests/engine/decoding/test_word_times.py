@@ -93,7 +93,9 @@ def test_times_count_from_the_window_start() -> None:
 def test_frames_behind_the_sound_are_not_heard() -> None:
     attention = attend([0, 10, 30, 50], 60)
     noisy = torch.cat([attention, torch.full((2, 4, 40), 20.0)], dim=2)
-    assert align([TIME, 0, 1], noisy, 60 * SAMPLES_PER_FRAME) == align([TIME, 0, 1], attention, 60 * SAMPLES_PER_FRAME)
+    assert align([TIME, 0, 1], noisy, 60 * SAMPLES_PER_FRAME) == align(
+        [TIME, 0, 1], attention, 60 * SAMPLES_PER_FRAME
+    )
 
 
 def test_punctuation_joins_its_word() -> None:
