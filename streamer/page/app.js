@@ -1,4 +1,4 @@
-// The page: one button, the captions, and what to say when something is in the way.
+// The page: one button, the captions, and a notice when something goes wrong.
 
 import { Captions } from "./captions.js";
 import { Microphone, MicrophoneError } from "./microphone.js";
@@ -36,7 +36,7 @@ function enter(next, status = "") {
 
 let awake;
 
-/** Keep the screen on while there are captions to read; not every browser can. */
+/** Keep the screen on while there are captions to read, where the browser supports it. */
 async function keepAwake() {
   const wanted = state === "live" || state === "reconnecting" || state === "ending";
   if (!wanted) {
@@ -44,7 +44,7 @@ async function keepAwake() {
     awake = undefined;
   } else if (!awake && document.visibilityState === "visible") {
     awake = await navigator.wakeLock?.request("screen").catch(() => undefined);
-    // the browser takes it back when the page is hidden
+    // the browser releases it when the page is hidden
     awake?.addEventListener("release", () => (awake = undefined));
   }
 }
@@ -65,7 +65,7 @@ async function start() {
       find("clock").textContent = clock(recordedBytes / 2 / microphone.sampleRate);
     },
     () => {
-      notice("The microphone was disconnected. What was said until then is kept.");
+      notice("The microphone was disconnected. Everything said until then is kept.");
       stop();
     },
   );
@@ -112,12 +112,12 @@ function waiting(why, delay_s) {
     unreachable: "The server does not answer. Your words are kept",
     busy: "The server is full",
     loading: "The model is still loading",
-    draining: "The server restarts. Your words are kept",
+    draining: "The server is restarting. Your words are kept",
     ready: "Connection lost. Your words are kept",
   };
   if (state !== "ending") enter("reconnecting");
   notice(`${words[why] ?? words.lost}; trying again`);
-  // a screen reader says the sentence once, and does not count down
+  // a screen reader reads the sentence once, without the countdown
   const counter = document.createElement("span");
   counter.setAttribute("aria-hidden", "true");
   find("notice").append(counter);
@@ -131,7 +131,7 @@ function waiting(why, delay_s) {
   countdown = setInterval(count, 1000);
 }
 
-/** Stop recording; what was said last still comes. */
+/** Stop recording; the last words still arrive. */
 function stop() {
   microphone?.close();
   wire.rest();
@@ -168,7 +168,7 @@ async function describe() {
   const info = await ask();
   if (info.status === "loading" || info.status === "unreachable") {
     if (state === "idle") {
-      find("status").textContent = info.status === "loading" ? "The model is loading" : "No connection";
+      find("status").textContent = info.status === "loading" ? "The model is loading" : "No connection to the server";
     }
     setTimeout(describe, 2000);
     return;
@@ -211,7 +211,7 @@ window.addEventListener("beforeunload", (event) => {
   if (state === "live" || state === "reconnecting" || state === "ending") event.preventDefault();
 });
 
-// a key in the address has done its work: the server has set a cookie
+// a key in the address is no longer needed: the server has set a cookie
 if (location.search) history.replaceState(null, "", location.pathname);
 resize(1);
 enter("idle");

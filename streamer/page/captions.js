@@ -1,5 +1,5 @@
-// The captions on the page. Settled text only ever grows at its end, in elements of its own, so that
-// a screen reader speaks each piece once; what may still change is hidden from it.
+// The captions on the page. Settled text only grows at its end, in elements of its own, so that a
+// screen reader reads each piece once; text that may still change is hidden from it.
 
 import { clock } from "./subtitles.js";
 
@@ -35,7 +35,7 @@ export class Captions {
     this.#follow();
   }
 
-  /** Drop the open segment: another session will say it again. */
+  /** Drop the open segment: another session will transcribe it again. */
   forget() {
     this.open?.line.remove();
     this.open = undefined;

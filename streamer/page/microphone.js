@@ -1,6 +1,6 @@
-// The microphone: packets of s16le sound, a level, and clear words for what may be in the way.
+// The microphone: packets of s16le audio, a level, and clear messages when it cannot be used.
 
-const MAX_RATE = 48000; // Hz, the most that the service takes
+const MAX_RATE = 48000; // Hz, the most that the service accepts
 
 export class MicrophoneError extends Error {}
 
@@ -11,17 +11,17 @@ export class Microphone {
     this.onLost = onLost;
   }
 
-  /** Ask for the microphone and record. Throws MicrophoneError with words to show. */
+  /** Ask for the microphone and record. Throws MicrophoneError with a message to show. */
   async open() {
     if (!window.isSecureContext || !navigator.mediaDevices) {
       throw new MicrophoneError(
-        "Browsers give the microphone to secure pages only. Open this page with https:// in " +
-          "front, or on the machine itself as http://localhost.",
+        "Browsers allow the microphone only on secure pages. Open this page with https://, or on " +
+          "the machine itself as http://localhost.",
       );
     }
     try {
       this.stream = await navigator.mediaDevices.getUserMedia({
-        // suppression is made for ears and takes away what recognition needs
+        // noise suppression is made for ears and removes what recognition needs
         audio: { channelCount: 1, echoCancellation: true, noiseSuppression: false, autoGainControl: true },
       });
     } catch (error) {
@@ -57,7 +57,7 @@ export class Microphone {
   }
 
   close() {
-    this.onPacket = () => {}; // packets on their way come after the last one that counts
+    this.onPacket = () => {}; // packets still under way come after the last one that counts
     for (const track of this.stream?.getTracks() ?? []) track.stop();
     this.context?.close();
     this.analyser = this.context = this.stream = undefined;
@@ -69,15 +69,15 @@ function explain(error) {
     case "NotAllowedError":
     case "SecurityError":
       return (
-        "The browser may not use the microphone. Allow it for this page (the icon beside the " +
-        "address), then press Start again."
+        "This page may not use the microphone. Allow it (the icon beside the address), then press " +
+        "Start again."
       );
     case "NotFoundError":
     case "OverconstrainedError":
       return "No microphone was found. Connect one, then press Start again.";
     case "NotReadableError":
     case "AbortError":
-      return "The microphone is there but cannot be opened; another program may be using it.";
+      return "The microphone cannot be opened; another program may be using it.";
     default:
       return `The microphone could not be opened (${error.name}).`;
   }

@@ -1,12 +1,12 @@
-// A session with /v1/stream (docs/protocol.md) that outlives its connections. Sound is kept until its
-// text is final; after a break the session is resumed where it stopped, or else begun again from the
-// end of the last final, so that no word is lost.
+// A session with /v1/stream (docs/protocol.md) that outlives its connections. Audio is kept until its
+// text is final. After a broken connection the session is resumed where it stopped, or begun again from
+// the end of the last final, so that no word is lost.
 
-const KEPT_S = 120; // sound kept for a break, s
-const STABLE_MS = 10000; // a connection this old resets the growing delays
+const KEPT_S = 120; // audio kept for a broken connection, s
+const STABLE_MS = 10000; // a connection that lasted this long resets the delays
 const MAX_DELAY_S = 30;
 
-/** Address of a path beside this page, whatever proxy it lies behind. */
+/** Return the address of a path beside this page, behind any proxy. */
 export function address(path, scheme = location.protocol) {
   const url = new URL(path, document.baseURI);
   url.search = url.hash = "";
@@ -25,7 +25,7 @@ export class Session {
     this.bytesPerSecond = 2 * settings.sample_rate;
     this.packets = []; // {offset, data}, offsets in bytes from the start of the recording
     this.total = 0; // bytes recorded
-    this.sent = 0; // bytes up to which the open connection has all
+    this.sent = 0; // byte up to which everything is on the open connection
     this.base = 0; // byte at which the server's session began; its times count from there
     this.finalEnd = 0; // byte up to which all text is final
     this.id = undefined;
@@ -35,7 +35,7 @@ export class Session {
     this.#connect();
   }
 
-  /** Take a packet of sound. */
+  /** Send a packet of audio. */
   send(data) {
     if (this.isEnding) return;
     this.packets.push({ offset: this.total, data });
@@ -48,7 +48,7 @@ export class Session {
     this.#flush();
   }
 
-  /** No more sound: the rest of the text follows, then done(). */
+  /** End the audio: the rest of the text follows, then done(). */
   end() {
     this.isEnding = true;
     if (this.isReady) this.socket.send('{"type":"end"}');
@@ -102,7 +102,7 @@ export class Session {
         break;
       case "done":
         if (this.isEnding) this.#finish(() => this.handlers.done());
-        else this.#restart(this.#byte(message.duration)); // the server stops; another one goes on
+        else this.#restart(this.#byte(message.duration)); // the server stops; the next one continues
         break;
       case "error":
         if (message.code === "unknown_session") {
@@ -113,7 +113,7 @@ export class Session {
     }
   }
 
-  /** The old session is gone: begin another one at this byte of the recording. */
+  /** Begin another session at this byte of the recording, since the old one is gone. */
   #restart(byte) {
     this.base = Math.max(byte, this.packets[0]?.offset ?? this.total);
     this.base -= this.base % 2;
@@ -140,7 +140,7 @@ export class Session {
       const skip = Math.max(0, this.sent - offset);
       if (skip >= data.byteLength) continue;
       if (offset > this.sent && this.sent > this.base) {
-        this.socket.send(new ArrayBuffer(offset - this.sent)); // dropped long ago: silence keeps the times
+        this.socket.send(new ArrayBuffer(offset - this.sent)); // no longer kept: silence in its place keeps times right
       }
       this.socket.send(skip ? data.slice(skip) : data);
       this.sent = offset + data.byteLength;
@@ -166,32 +166,32 @@ export class Session {
       const found = await ask();
       if (this.isOver) return;
       if (found.status === "refused") {
-        this.#finish(() => this.handlers.failed("This server asks for a key, and the page has none that is valid."));
+        this.#finish(() => this.handlers.failed("This server needs a key, and this page has no valid one."));
         return;
       }
       why = found.status;
-      // a server that answers and turns us away: from 2 s, and growing from the first time on
+      // a server that answers and refuses: from 2 s, growing from the first time on
       if (why !== "unreachable") delay_s = Math.min(MAX_DELAY_S, 2 * growth);
     }
     this.error = undefined;
-    // apart from one another, or all pages come back in the same instant
+    // with jitter, or all pages reconnect in the same instant
     delay_s *= 0.75 + 0.5 * Math.random();
     this.handlers.waiting(why, delay_s);
     this.retry = setTimeout(() => this.#connect(), delay_s * 1000);
   }
 
-  #finish(tell) {
+  #finish(notify) {
     if (this.isOver) return;
     this.isOver = true;
     clearTimeout(this.retry);
     clearTimeout(this.stable);
     this.socket.close(1000);
     this.packets = [];
-    tell();
+    notify();
   }
 }
 
-/** Ask the server how it is: browsers do not say why a socket was refused. */
+/** Ask for the server's status: browsers do not say why a socket was refused. */
 export async function ask() {
   try {
     const response = await fetch(address("v1/info"), { cache: "no-store" });

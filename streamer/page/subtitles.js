@@ -1,6 +1,6 @@
 // Finals as text, SubRip or WebVTT. A final: {text, start, end}, times in seconds.
 
-const MAX_LINE = 42; // characters; two such lines for 7 s are what subtitlers call readable
+const MAX_LINE = 42; // characters; subtitlers call two such lines for 7 s readable
 const MAX_CUE_S = 7;
 
 export function toText(finals) {

@@ -1,4 +1,4 @@
-// The level meter: a wire that the voice sets swinging.
+// The level meter: a wire that swings with the voice.
 
 const METER_MS = 250; // between updates for assistive technology
 
@@ -33,7 +33,7 @@ export class Wire {
     this.microphone.read(this.samples);
     let power = 0;
     for (const sample of this.samples) power += sample * sample;
-    // -60 dB is nothing, -10 dB is all: between them lies speech
+    // -60 dB is empty, -10 dB is full: speech lies between them
     const level = 1 + (10 * Math.log10(power / this.samples.length + 1e-12) + 10) / 50;
     this.level = Math.max(Math.min(1, Math.max(0, level)), this.level * 0.92);
     if (now - this.updated > METER_MS) {
@@ -69,13 +69,13 @@ export class Wire {
     const loud = this.level > 0.02;
     const colour = style.getPropertyValue(loud ? "--accent" : "--rule");
     const count = this.samples.length;
-    // quiet voices swing the wire too: the shape is the sound's, the height is the level's
+    // quiet voices move the wire too: its shape follows the waveform, its height the level
     let peak = 1e-4;
     for (const sample of this.samples) peak = Math.max(peak, Math.abs(sample));
     const reach = (this.level * height * 0.46) / peak;
     this.#line(pen, colour, loud ? 2.5 : 2, [0, width], (x) => {
       const place = x / width;
-      // held at both ends
+      // fixed at both ends
       const envelope = Math.sin(Math.PI * place) ** 2;
       const at = place * (count - 8);
       const i = Math.floor(at);

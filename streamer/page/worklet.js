@@ -12,7 +12,7 @@ class Recorder extends AudioWorkletProcessor {
   }
 
   process([channels]) {
-    // no channels: the track is gone; the main thread hears of that by itself
+    // no channels: the track has ended, which the main thread notices by itself
     if (channels.length === 0) return true;
     for (let i = 0; i < channels[0].length; i++) {
       let sum = 0;
