@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,7 @@ import soundfile
 
 from clients import call
 from tests.support.audio import babble, quiet
-from tests.support.running_service import Running, running
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
+from tests.support.running_service import Running
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import types
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
@@ -29,9 +29,8 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running(config=_config()) as found:
-        yield found
+def service_config() -> ServerConfig:
+    return _config()
 
 
 def _config(**changes: object) -> ServerConfig:

@@ -9,7 +9,6 @@ import json
 import re
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +18,9 @@ import soundfile
 from clients import captions, transcribe
 from streamer.protocol import Start
 from tests.support.audio import babble, quiet
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 
 WORDS = "w0 w1 w2 w3"
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as found:
-        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from websockets.asyncio.client import connect
@@ -14,16 +15,14 @@ from engine.process.remote import RemoteEngine, start_engine
 from engine.process.wire import Recipe
 from streamer.config import ServerConfig
 from tests.faults.speaker import speak, speech, words_of
-from tests.support.running_service import Running, running
+from tests.support.running_service import CONFIG, Running, running
 
 ROUNDS = 50
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    config = ServerConfig(port=0, drain_timeout_s=2.0, calibrate=False, resume_grace_s=0.1)
-    async with running(config=config) as found:
-        yield found
+def service_config() -> ServerConfig:
+    return dataclasses.replace(CONFIG, resume_grace_s=0.1)
 
 
 async def test_after_a_quick_reconnect_nothing_of_the_old_session_arrives(

@@ -11,10 +11,10 @@ import signal
 import numpy as np
 import pytest
 
-from tests.conftest import Recording
 from tests.faults.speaker import Heard, speak
 from tests.faults.victim import victim
 from tests.support.audio import pcm16, quiet
+from tests.support.recordings import Recording
 
 COMMAND = ("-m", "wordwire", "serve")
 OPTIONS = ("--model=tiny.en", "--no-calibrate", "--max-sessions=8")

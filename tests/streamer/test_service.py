@@ -12,14 +12,13 @@ from streamer.config import ServerConfig
 from streamer.service import Service
 from streamer.transcription.settings import SessionSettings
 from tests.support.engines import CountingEngine
+from tests.support.running_service import loaded_service
 from tests.support.waiting import LIMIT_S
 
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    found = Service(ServerConfig(max_sessions=2), CountingEngine)
-    async with found.run():
-        await found.wait_loaded()
+    async with loaded_service(ServerConfig(max_sessions=2)) as found:
         yield found
 
 

@@ -20,6 +20,8 @@ from streamer.service import Service
 from streamer.transport.server import Server, listen
 from tests.support.engines import CountingEngine
 
+CONFIG = ServerConfig(port=0, drain_timeout_s=2.0, calibrate=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -45,11 +47,19 @@ class Running:
 
 
 @contextlib.asynccontextmanager
+async def loaded_service(config: ServerConfig | None = None) -> AsyncIterator[Service]:
+    """Run a service without a socket; it is loaded."""
+    found = Service(config or ServerConfig(), CountingEngine)
+    async with found.run():
+        await found.wait_loaded()
+        yield found
+
+
+@contextlib.asynccontextmanager
 async def running(
-    load_engine: Callable[[], Engine] = CountingEngine, config: ServerConfig | None = None
+    load_engine: Callable[[], Engine] = CountingEngine, config: ServerConfig = CONFIG
 ) -> AsyncIterator[Running]:
     """Serve on a free port for as long as the context is open."""
-    config = config or ServerConfig(port=0, drain_timeout_s=2.0, calibrate=False)
     app = create_app(load_engine, config)
     service: Service = app.state.service
     listener = listen(config)

@@ -20,7 +20,7 @@ from engine.decoding.rules import build_rules
 from engine.decoding.tokenizer import Tokenizer
 from engine.model.sdpa import SdpaAttention
 from engine.model.whisper import Whisper
-from tests.conftest import LoadedModel
+from tests.support.models import LoadedModel
 
 pytestmark = [pytest.mark.cuda, pytest.mark.model]
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from streamer.audio.container import AudioError, ContainerDecoder, RawFormat, decode
 from tests.support.audio import riff, tone
+from tests.support.recordings import SPEECH
 
-SPEECH = Path(__file__).parents[4] / "shared/data/speech"
 RATE = 16_000
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import av
@@ -16,16 +15,10 @@ import websockets
 
 from engine.api import Samples
 from tests.support.audio import babble, pcm16, quiet, wav
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
 SAID = "w2 w3 w4 w5 w10 w11 w12"
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
 
 
 async def deepgram(service: Running, parts: list[bytes], query: str) -> list[Any]:

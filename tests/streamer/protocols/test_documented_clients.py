@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +12,10 @@ import websockets
 
 from tests.support.audio import babble, quiet, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 from tests.support.twilio import CONNECTED, FRAMES, STOP, start
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2)])
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
 
 
 async def test_deepgram(service: Running, tmp_path: Path) -> None:

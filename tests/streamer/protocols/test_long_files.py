@@ -34,12 +34,6 @@ NUMBERS = [
 PATH = "/v1/audio/transcriptions"
 
 
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
-
-
 async def post(service: Running, audio: np.ndarray, **form: str) -> httpx.Response:
     async with httpx.AsyncClient(base_url=service.http, timeout=60) as client:
         return await client.post(

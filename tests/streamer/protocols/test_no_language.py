@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -15,17 +14,21 @@ import websockets
 
 from tests.support.audio import babble, pcm16, wav
 from tests.support.engines import CountingEngine
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 
 SOUND = babble(2.0)
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    engine = CountingEngine(language="de")
-    async with running(lambda: engine) as service:
-        engine.options.clear()  # those of the warm-up
-        yield service
+def served_engine() -> CountingEngine:
+    """An engine that hears German, unless it is told otherwise."""
+    return CountingEngine(language="de")
+
+
+@pytest.fixture
+def service(service: Running, served_engine: CountingEngine) -> Running:
+    served_engine.options.clear()  # those of the warm-up
+    return service
 
 
 def asked(service: Running) -> set[str | None]:

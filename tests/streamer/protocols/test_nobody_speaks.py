@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import httpx
 import numpy as np
@@ -88,11 +88,9 @@ SOUNDS = {name: np.clip(sound, -1, 1).astype(np.float32) for name, sound in soun
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    """A service whose engine hears something in every window."""
-    engine = ScriptedEngine(Recogniser((), invent=" Thank you."))
-    async with running(lambda: engine) as service:
-        yield service
+def served_engine() -> ScriptedEngine:
+    """An engine that hears something in every window."""
+    return ScriptedEngine(Recogniser((), invent=" Thank you."))
 
 
 async def stream(service: Running, data: bytes, query: str) -> list[str]:

@@ -7,7 +7,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from streamer.protocols.wyoming.server import serve as serve_wyoming
 from tests.support import deepgram_sdk
 from tests.support.audio import pcm16, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 from tests.support.words import plain_words
 
 deepgram = pytest.importorskip("deepgram")
@@ -39,9 +39,8 @@ pytestmark = [
 
 
 @pytest.fixture
-async def service(base_engine: Engine) -> AsyncIterator[Running]:
-    async with running(lambda: base_engine) as service:
-        yield service
+def served_engine(base_engine: Engine) -> Engine:
+    return base_engine
 
 
 # no context changes a word of it, only commas; of jfk.wav, "asked not" settles before the rest is

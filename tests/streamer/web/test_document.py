@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from streamer.web.openapi import DOCUMENT
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 
 OPERATIONS = [(path, method) for path, item in DOCUMENT["paths"].items() for method in item]
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
 
 
 async def test_the_document_and_its_page_are_served(service: Running) -> None:

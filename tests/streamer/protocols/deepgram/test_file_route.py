@@ -25,12 +25,6 @@ TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2),
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
-
-
-@pytest.fixture
 async def media(service: Running) -> AsyncIterator[Any]:
     """The SDK's client for files; it leaves its connections for others to close."""
     environment = DeepgramClientEnvironment(

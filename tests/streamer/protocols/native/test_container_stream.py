@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import io
 import json
-from collections.abc import AsyncIterator
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +16,7 @@ import soxr
 import websockets
 
 from tests.support.audio import babble, quiet
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0)])
 TEXT = "w2 w3 w4 w5"
@@ -37,12 +36,6 @@ def encode(container: str, codec: str) -> bytes:
         output.mux(stream.encode(None))
         file.close = lambda: None  # type: ignore[method-assign]
     return file.getvalue()
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
 
 
 async def stream(service: Running, data: bytes, chunk: int) -> list[dict[str, Any]]:

@@ -15,15 +15,13 @@ from streamer.protocols.native.parking import Parking
 from streamer.protocols.native.session import StreamSession
 from streamer.service import Service
 from tests.support.audio import babble, pcm16
-from tests.support.engines import CountingEngine
+from tests.support.running_service import loaded_service
 from tests.support.waiting import LIMIT_S, until
 
 
 @contextlib.asynccontextmanager
 async def serving(**changes: float) -> AsyncIterator[Service]:
-    found = Service(ServerConfig(**changes), CountingEngine)  # type: ignore[arg-type]
-    async with found.run():
-        await found.wait_loaded()
+    async with loaded_service(ServerConfig(**changes)) as found:  # type: ignore[arg-type]
         yield found
         async with asyncio.timeout(LIMIT_S):
             await found.drain()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import socket as stdlib_socket
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -26,9 +25,8 @@ Message = dict[str, Any]
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running(config=_config()) as found:
-        yield found
+def service_config() -> ServerConfig:
+    return _config()
 
 
 def _config(**changes: Any) -> ServerConfig:

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from streamer import wire
-from streamer.config import ServerConfig
 from streamer.protocol import End, Finalize, Start, Update
 from streamer.protocols.native.session import MAX_ERRORS, StreamSession
 from streamer.service import Service
 from streamer.wire import ClientFault
 from tests.support.audio import babble, pcm16
-from tests.support.engines import CountingEngine
+from tests.support.running_service import loaded_service
 from tests.support.waiting import until
 
 SENTENCE = pcm16(babble(2.0))
@@ -24,9 +23,7 @@ SENTENCE = pcm16(babble(2.0))
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    found = Service(ServerConfig(), CountingEngine)
-    async with found.run():
-        await found.wait_loaded()
+    async with loaded_service() as found:
         yield found
 
 

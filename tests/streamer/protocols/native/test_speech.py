@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ import websockets
 
 from clients.telephone import encode_mulaw
 from engine.api import Engine, Samples
-from tests.conftest import run_engine
 from tests.support.audio import pcm16
-from tests.support.running_service import Running, running
+from tests.support.models import run_engine
+from tests.support.running_service import Running
 from tests.support.waiting import until
 
 # a machine that is slow, or shared, decodes some of it for a minute
@@ -30,14 +30,8 @@ Message = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def served_engine() -> Iterator[Engine]:
     yield from run_engine("tiny.en")
-
-
-@pytest.fixture
-async def service(engine: Engine) -> AsyncIterator[Running]:
-    async with running(lambda: engine) as found:
-        yield found
 
 
 @pytest.fixture(scope="session")

@@ -30,12 +30,6 @@ TEXT = "w2 w3 w4 w5 w10 w11 w12"
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
-
-
-@pytest.fixture
 async def client(service: Running) -> AsyncIterator[Any]:
     async with openai.AsyncOpenAI(
         base_url=service.http + "/v1", api_key="any", max_retries=0

@@ -17,7 +17,7 @@ import websockets
 
 from engine.api import Engine
 from tests.support.audio import pcm16
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 from tests.support.words import plain_words
 
 openai = pytest.importorskip("openai")
@@ -33,9 +33,8 @@ TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 
 @pytest.fixture
-async def service(base_engine: Engine) -> AsyncIterator[Running]:
-    async with running(lambda: base_engine) as service:
-        yield service
+def served_engine(base_engine: Engine) -> Engine:
+    return base_engine
 
 
 @pytest.fixture

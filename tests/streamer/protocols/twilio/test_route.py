@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,6 @@ from tests.support.engines import CELL
 from tests.support.running_service import Running, running
 from tests.support.twilio import CONNECTED, FRAMES, OUTBOUND, STOP, media, start
 from tests.support.waiting import until, until_closed
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
-
 
 SAID = [("inbound", "w0 w1 w2 w3"), ("outbound", "w5 w6 w7 w8")]
 

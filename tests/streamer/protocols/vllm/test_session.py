@@ -15,16 +15,10 @@ import websockets
 
 from tests.support.audio import babble, pcm16, quiet, silent_wav, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0), babble(1.5, seed=2), quiet(2.0)])
 TEXT = "w2 w3 w4 w5 w10 w11 w12"
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
 
 
 class Client:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import soxr
 import websockets
 
 from tests.support.audio import babble, pcm16, quiet
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 
 TALK = np.concatenate([quiet(1.0), babble(2.0), quiet(2.0)])
 SOUND = pcm16(soxr.resample(TALK, 16_000, 24_000))
@@ -46,12 +45,6 @@ LANGUAGE_ALONE = {
 }
 ITEM = {OLD: ["conversation.item.created"],
         NEW: ["conversation.item.added", "conversation.item.done"]}  # fmt: skip
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
 
 
 @pytest.mark.parametrize("query", ["", "intent=transcription", "model=whisper-1",

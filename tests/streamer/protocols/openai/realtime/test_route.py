@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,6 @@ def pcm24(samples: np.ndarray) -> bytes:
 
 def mulaw_8k(samples: np.ndarray) -> bytes:
     return encode_mulaw(soxr.resample(samples, 16_000, 8_000))
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with running() as service:
-        yield service
 
 
 def client_of(service: Running) -> Any:
