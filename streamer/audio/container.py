@@ -22,11 +22,10 @@ import numpy as np
 import soxr
 
 from engine.api import SAMPLE_RATE, Samples
-from streamer.audio.ffmpeg import AudioError, read_frames, to_float
+from streamer.audio.error import AudioError
+from streamer.audio.ffmpeg import read_frames, to_float
 from streamer.audio.mixer import Mixer
 from streamer.audio.probe import FrontReader, RawFormat, SeekableSource, Source
-
-__all__ = ["AudioError", "ContainerDecoder", "RawFormat", "decode"]
 
 NUM_HEAD_BYTES = 64  # a WAV header's own fields end at byte 44
 MAX_UNINDEXED = 256 << 20  # bytes kept of a streamed MP4 until the index at its end comes

@@ -9,6 +9,7 @@ import av
 import numpy as np
 
 from engine.api import Samples
+from streamer.audio.error import AudioError
 from streamer.audio.probe import RawFormat, Source, explain_failure
 
 # What may be opened. Playlists and the like stay out: they make FFmpeg open other files and hosts.
@@ -17,10 +18,6 @@ MIN_RATE, MAX_RATE = 4_000, 384_000  # Hz; a rate outside is a lie in a header
 MAX_CHANNELS = 64  # FFmpeg's own limit for most codecs
 MAX_FAILURES = 16  # of a container to find its next packet, until the rest is given up
 PROBE = 5_000_000  # bytes in which a format must show itself (FFmpeg's own default)
-
-
-class AudioError(Exception):
-    """The bytes are no audio that can be decoded; the message is fit for a client to read."""
 
 
 def read_frames(source: Source, raw: RawFormat | None, head: bytes) -> Iterator[av.AudioFrame]:

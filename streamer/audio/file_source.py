@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator, Generator, Iterator
 import numpy as np
 
 from engine.api import SAMPLE_RATE, Samples
-from streamer.audio.container import AudioError, RawFormat, decode
-from streamer.audio.probe import Source
+from streamer.audio.container import decode
+from streamer.audio.error import AudioError
+from streamer.audio.probe import RawFormat, Source
 
 BLOCK = 10 * SAMPLE_RATE  # samples a turn in the thread: 30 ms of work, or less
 

@@ -8,7 +8,8 @@ import soxr
 from av.audio.codeccontext import AudioCodecContext
 
 from engine.api import SAMPLE_RATE, Samples
-from streamer.audio.ffmpeg import AudioError, to_float
+from streamer.audio.error import AudioError
+from streamer.audio.ffmpeg import to_float
 
 OPUS_RATE = 48_000  # Hz; what every Opus decoder gives, whatever was encoded (RFC 6716)
 

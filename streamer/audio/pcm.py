@@ -15,6 +15,7 @@ import soxr
 
 from engine.api import SAMPLE_RATE, Samples
 from streamer.audio import wav
+from streamer.audio.error import AudioError
 
 ENCODINGS = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}  # bytes a sample
 MIN_RATE, MAX_RATE = 8_000, 48_000  # Hz: telephone to studio
@@ -73,7 +74,7 @@ class AudioDecoder:
             One (T,) float32 array in [-1, 1] per channel, all of the same length, maybe empty.
 
         Raises:
-            ValueError: the stream starts with a WAV header that contradicts the format.
+            AudioError: the stream starts with a WAV header that contradicts the format.
         """
         data = self._carry + data
         if self._at_head:
@@ -103,9 +104,12 @@ class AudioDecoder:
             self._carry = data
             return b""
         self._at_head = False
-        declared = AudioFormat(header.encoding, header.sample_rate, header.channels)
+        try:
+            declared = AudioFormat(header.encoding, header.sample_rate, header.channels)
+        except ValueError as error:
+            raise AudioError(str(error)) from None
         if declared != self.format:
-            raise ValueError(
+            raise AudioError(
                 f"expected {_describe(self.format)}, got a wav header of {_describe(declared)}"
             )
         self._data_left = header.data_size

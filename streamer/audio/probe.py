@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from streamer.audio import wav
+from streamer.audio.error import AudioError
 
 MAX_INDEX_START = 1 << 20  # bytes of an MP4 in front of its index or its samples
 
@@ -79,7 +80,7 @@ class FrontReader:
                 return None
             try:
                 header = wav.parse_header(front)
-            except ValueError:
+            except AudioError:
                 return None  # FFmpeg may know better
         is_plain = header.encoding in wav.ENCODINGS.values()
         if not is_plain or header.sample_rate == 0 or header.channels == 0:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from streamer.audio.error import AudioError
+
 MAX_HEADER = 1 << 20  # bytes of chunks in front of the data; cover pictures are smaller
 UNKNOWN_SIZE = 0x7FFF0000  # writers to a pipe put 0 or a value near 2**31 or 2**32 for "to the end"
 LONG_SIZE = 0xFFFFFFFF  # RF64: the size stands in a chunk of its own
@@ -49,7 +51,7 @@ def parse_header(data: bytes) -> WavHeader | int:
         The header, or the number of bytes that it takes to read on.
 
     Raises:
-        ValueError: it starts like a WAV file but is broken, or its header exceeds MAX_HEADER.
+        AudioError: it starts like a WAV file but is broken, or its header exceeds MAX_HEADER.
     """
     position = 12
     encoding, channels, sample_rate, long_size = "", 0, 0, 0
@@ -60,7 +62,7 @@ def parse_header(data: bytes) -> WavHeader | int:
         size = int.from_bytes(data[body - 4 : body], "little")
         if name == b"data":
             if not encoding:
-                raise ValueError("expected a fmt chunk before the data of a wav header, got none")
+                raise AudioError("expected a fmt chunk before the data of a wav header, got none")
             if size >= UNKNOWN_SIZE:
                 size = long_size if size == LONG_SIZE else 0
             return WavHeader(encoding, sample_rate, channels, body, size or None)
@@ -72,7 +74,7 @@ def parse_header(data: bytes) -> WavHeader | int:
                 long_size = int.from_bytes(data[body + 8 : body + 16], "little")
             elif name == b"fmt " and size >= 16:
                 encoding, channels, sample_rate = _parse_format(data[body:position])
-    raise ValueError(f"expected a wav header below {MAX_HEADER} bytes, got {position}")
+    raise AudioError(f"expected a wav header below {MAX_HEADER} bytes, got {position}")
 
 
 def _parse_format(chunk: bytes) -> tuple[str, int, int]:

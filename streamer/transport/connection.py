@@ -1,8 +1,9 @@
 """One client's socket: whole messages in, whole messages out, and a bound on each.
 
 Every wire protocol over WebSocket reads and writes through this. Inward, the transport is read
-only when `receive` is called, so a session that is slow to feed slows its client down. Outward, no
-more than the transport's buffer (64 KiB) waits, and a client that leaves it full is dropped.
+only when `receive` is called, so a session that is slow to feed slows its client down; how long a
+client may be silent, and how long it may stay, holds for every protocol. Outward, no more than the
+transport's buffer (64 KiB) waits, and a client that leaves it full is dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Coroutine, Iterable
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
@@ -18,6 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streamer.access.refusal import Refusal
 from streamer.config import ServerConfig
+from streamer.wire import ClientFault
 
 MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 MAX_REASON_BYTES = 123  # of a close frame; a longer one cannot be sent (RFC 6455, section 5.5)
@@ -41,15 +45,38 @@ class MessageTooBig(Exception):
     """A message is larger than the service takes; its text is fit for the client."""
 
 
+class Overdue(ClientFault):
+    """The client was silent for too long, or has stayed as long as it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may do."""
+
+    max_message_bytes: int
+    send_timeout_s: float  # to leave what it was sent unread
+    idle_timeout_s: float  # to send nothing
+    max_session_s: float  # to stay
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> Limits:
+        """Return the limits that the service sets."""
+        return cls(
+            config.max_message_bytes,
+            config.send_timeout_s,
+            config.idle_timeout_s,
+            config.max_session_s,
+        )
+
+
 class Connection:
     """An accepted socket."""
 
-    def __init__(
-        self, websocket: WebSocket, *, max_message_bytes: int, send_timeout_s: float
-    ) -> None:
+    def __init__(self, websocket: WebSocket, limits: Limits) -> None:
         self._websocket = websocket
-        self._max_message_bytes = max_message_bytes
-        self._send_timeout_s = send_timeout_s
+        self._limits = limits
+        # monotonic; None once the client has sent all its audio and only waits for text
+        self._expires_at: float | None = time.monotonic() + limits.max_session_s
         self._sending = asyncio.Lock()
         self._is_closed = False
 
@@ -59,19 +86,42 @@ class Connection:
         Raises:
             Disconnected: the client closed the socket, or it broke.
             MessageTooBig: the message is beyond the limit.
+            Overdue: "idle" or "session_too_long".
         """
-        message = await self._websocket.receive()
+        limits, left_s = self._limits, None
+        if self._expires_at is not None:
+            left_s = min(limits.idle_timeout_s, self._expires_at - time.monotonic())
+            if left_s <= 0:
+                raise self._overdue()
+        try:
+            async with asyncio.timeout(left_s):
+                message = await self._websocket.receive()
+        except TimeoutError:
+            raise self._overdue() from None
         if message["type"] == "websocket.disconnect":
             self._is_closed = True
             raise Disconnected
         text: str | None = message.get("text")
         data: bytes = message.get("bytes") or b""
         size = len(data) if text is None else len(text)
-        if size > self._max_message_bytes:
+        if size > limits.max_message_bytes:
             raise MessageTooBig(
-                f"expected messages of at most {self._max_message_bytes} bytes, got {size}"
+                f"expected messages of at most {limits.max_message_bytes} bytes, got {size}"
             )
         return data if text is None else _LONE_SURROGATE.sub(r"\\ufffd", text)
+
+    def lift_limits(self) -> None:
+        """Let the client be silent and stay: no more audio is taken, and its text is on the way."""
+        self._expires_at = None
+
+    def _overdue(self) -> Overdue:
+        limits = self._limits
+        assert self._expires_at is not None, "the limits are not lifted"
+        if time.monotonic() < self._expires_at:
+            return Overdue("idle", f"expected a message within {limits.idle_timeout_s:g} s")
+        return Overdue(
+            "session_too_long", f"expected a session of at most {limits.max_session_s:g} s"
+        )
 
     async def send(self, text: str) -> None:
         """Send a text message; calls are written in the order in which they were made.
@@ -81,7 +131,7 @@ class Connection:
             SlowReader: it has not read for the time it has.
         """
         try:
-            async with asyncio.timeout(self._send_timeout_s), self._sending:
+            async with asyncio.timeout(self._limits.send_timeout_s), self._sending:
                 if self._is_closed:
                     raise Disconnected
                 await self._websocket.send_text(text)
@@ -102,24 +152,39 @@ class Connection:
         self._is_closed = True
         reason = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
         with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
-            async with asyncio.timeout(self._send_timeout_s):
+            async with asyncio.timeout(self._limits.send_timeout_s):
                 await self._websocket.close(code, reason)
 
 
 async def accept(
-    websocket: WebSocket, config: ServerConfig, headers: Iterable[tuple[bytes, bytes]] = ()
+    websocket: WebSocket,
+    limits: Limits,
+    *,
+    subprotocol: str | None = None,
+    headers: Iterable[tuple[bytes, bytes]] = (),
 ) -> Connection:
-    """Complete the handshake, and hold the socket to the limits of the service."""
-    await websocket.accept(headers=headers)
-    return Connection(
-        websocket,
-        max_message_bytes=config.max_message_bytes,
-        send_timeout_s=config.send_timeout_s,
-    )
+    """Complete the handshake, and hold the socket to its limits."""
+    await websocket.accept(subprotocol=subprotocol, headers=headers)
+    return Connection(websocket, limits)
+
+
+@contextlib.asynccontextmanager
+async def starting_within(timeout_s: float, expected: str) -> AsyncIterator[None]:
+    """Bound the time until a client says what it wants.
+
+    Raises:
+        ClientFault: "start_timeout".
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        message = f"expected {expected} within {timeout_s:g} s, got nothing"
+        raise ClientFault("start_timeout", message) from None
 
 
 def read_query(connection: HTTPConnection) -> dict[str, list[str]]:
-    """Give the query's parameters, each with all its values; the gate has taken out the keys."""
+    """Return the query's parameters, each with all its values; the gate has taken out the keys."""
     query = connection.query_params
     return {name: query.getlist(name) for name in query}
 

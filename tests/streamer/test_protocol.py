@@ -80,12 +80,13 @@ def test_the_document_has_every_error_code() -> None:
         documented |= set(re.findall(r"`(\w+)`", cell))
     root = Path(__file__).parents[2] / "streamer"
     used: set[str] = set()
-    for path in (root / "protocol.py", root / "wire.py", *(root / "protocols/native").glob("*.py")):
+    neutral = ("protocol.py", "wire.py", "transport/edge.py", "transport/connection.py")
+    for path in (*(root / name for name in neutral), *(root / "protocols/native").glob("*.py")):
         text = path.read_text()
         for pattern in (
-            r'ClientFault\(\s*"(\w+)"',
-            r'\.fail\([\w.]+, "(\w+)"',
-            r'code(?:, message)? = "(\w+)"',
+            r'(?:ClientFault|Overdue)\(\s*"(\w+)"',
+            r'Fault\([\w.]+, "(\w+)"',
+            r'code = "(\w+)"',
             r'code = "\w+" if .* else "(\w+)"',
         ):
             used |= set(re.findall(pattern, text))

@@ -18,8 +18,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from engine.api import EngineBusy, InvalidRequest
-from streamer.audio.container import AudioError, RawFormat
+from streamer.audio.error import AudioError
 from streamer.audio.file_source import Recording
+from streamer.audio.probe import RawFormat
 from streamer.protocols.deepgram.http import (
     PATH,
     check_language,

@@ -1,7 +1,6 @@
 """What a client of `/v1/stream` sends, as the bytes that a session takes.
 
-Raw samples go through as they are. A container is decoded as it arrives, in a thread, and goes on
-as 16 kHz float32.
+Raw samples need nothing done. A container is decoded as it arrives, in a thread, to 16 kHz float32.
 """
 
 from __future__ import annotations
@@ -18,20 +17,22 @@ from streamer.audio.pcm import AudioFormat
 CONTAINER = "container"  # in place of an encoding: the bytes say themselves what they hold
 
 
-class SoundInput:
-    """The sound of one session; a context manager.
+class AudioInput:
+    """The audio of one session; a context manager.
 
     Attributes:
-        format: of what `decode` returns.
+        format: of what the session gets.
+        is_raw: the bytes are what the session takes; `decode` would return them as they are.
     """
 
     def __init__(self, encoding: str, sample_rate: int, channels: int) -> None:
-        """Declare the sound.
+        """Declare the audio.
 
         Raises:
-            ValueError: it cannot be taken in.
+            ValueError: it is not of a format that is served.
         """
         self._decoder: ContainerDecoder | None = None
+        self.is_raw = encoding != CONTAINER
         if encoding == CONTAINER:
             self.format = AudioFormat("pcm_f32le", SAMPLE_RATE, channels)
             self._decoder = ContainerDecoder(channels=channels)
@@ -51,14 +52,14 @@ class SoundInput:
         """Convert a message; what is not complete yet comes with a later one.
 
         Raises:
-            AudioError: this is no audio.
+            AudioError: this is not audio.
         """
         if self._decoder is None:
             return data
         return _interleave(await asyncio.to_thread(self._decoder.feed, data))
 
     async def flush(self) -> bytes:
-        """Give what is left inside, at the end of the sound.
+        """Return what is left inside, at the end of the audio.
 
         Raises:
             AudioError: there was no audio at all.

@@ -1,4 +1,4 @@
-"""`/v1/stream`: sound in, captions out, in the protocol that docs/protocol.md specifies."""
+"""`/v1/stream`: audio in, captions out, in the protocol that docs/protocol.md specifies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import json
 import logging
-import time
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -22,14 +21,15 @@ from streamer.protocols.native.session import EMPTY, StreamSession
 from streamer.service import Service
 from streamer.transport.connection import (
     Connection,
-    Disconnected,
-    MessageTooBig,
+    Limits,
     SlowReader,
     accept,
     race,
     read_query,
     refuse,
+    starting_within,
 )
+from streamer.transport.edge import Fault, attempt, serve
 from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
@@ -58,12 +58,16 @@ async def _serve(
     if refusal is not None and not (refusal.code == "busy" and parking.num_waiting):
         await refuse(websocket, refusal)
         return
-    connection = await accept(websocket, service.config)
-    await Client(service, parking, carried, connection).run(read_query(websocket))
+    connection = await accept(websocket, Limits.of(service.config))
+    client = Client(service, parking, carried, connection, read_query(websocket))
+    try:
+        await serve(client, connection.close)
+    finally:
+        await client.leave()
 
 
 async def _show(parking: Parking, request: Request) -> JSONResponse:
-    """Give the messages of a session whose client is away, from a number on."""
+    """Return the messages of a session whose client is away, from a number on."""
     session = _find(parking, request.path_params["id"])
     if session is None:
         error = {"code": UNKNOWN_SESSION.code, "message": UNKNOWN_SESSION.message}
@@ -91,39 +95,36 @@ class Client:
         parking: Parking,
         carried: dict[str, Client],
         connection: Connection,
+        parameters: dict[str, list[str]],
     ) -> None:
         self._service = service
         self._parking = parking
         self._carried = carried
         self._connection = connection
+        self._parameters = parameters  # of the URL's query
         self._session = StreamSession(service)
         self._cursor = -1  # seq up to which this socket has all
         self._changed = asyncio.Event()
         self._has_failed_start = False  # what may have been a start could not be understood
         self._is_replaced = False  # another socket carries the session now
         self._left = asyncio.Event()
-        self._expires_at = time.monotonic() + service.config.max_session_s
 
-    async def run(self, parameters: dict[str, list[str]]) -> None:
-        """Serve the client; never raise for what it does."""
+    @property
+    def name(self) -> str:
+        return self._session.name
+
+    async def run(self) -> None:
         self._carry(self._session)
-        try:
-            await race(self._write(), self._read(parameters), self._announce_stop())
-        except Disconnected:
-            logger.debug("session %s: its client is gone", self._session.id[:6])
-        except SlowReader:
-            logger.info("session %s: its client does not read", self._session.id[:6])
-            await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
-        except Exception:
-            logger.exception("session %s failed", self._session.id[:6])
-            await self._connection.close(wire.CLOSE_INTERNAL, "internal")
-        finally:
-            await self._leave()
+        await race(self._write(), self._read(), self._announce_stop())
+
+    async def fail(self, fault: Fault) -> None:
+        # neither from the client nor from its session, which says itself what is wrong
+        await self._connection.close(fault.close_code, fault.code)
 
     # --- to the client ---------------------------------------------------------------------------
 
     async def _write(self) -> None:
-        """Send what the session says, then the close."""
+        """Send the messages of the session, then the close."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -153,38 +154,31 @@ class Client:
 
     # --- from the client -------------------------------------------------------------------------
 
-    async def _read(self, parameters: dict[str, list[str]]) -> None:
+    async def _read(self) -> None:
         """Pass on what the client sends until the session is over."""
-        try:
-            await self._open(parameters)
-            # ended before it began, or refused: what still comes belongs to nothing
-            if self._session.start is not None:
-                await self._listen()
-        except ClientFault as error:
-            close_code = wire.CLOSE_PROTOCOL_ERROR
-            self._session.fail(close_code, error.code, error.message, field=error.field)
-        except MessageTooBig as error:
-            self._session.fail(wire.CLOSE_TOO_BIG, "too_big", str(error))
+        fault = await attempt(self._open_and_listen(), self.name)
+        if fault is not None:
+            self._session.fail(fault)
         # the socket closes when all is sent; until then nothing more is read
         await asyncio.Event().wait()
 
-    async def _open(self, parameters: dict[str, list[str]]) -> None:
-        """Wait for what opens the session: settings, sound, or the session to resume."""
-        query = protocol.parse_query(parameters)
+    async def _open_and_listen(self) -> None:
+        await self._open()
+        # ended before it began, or refused: what still comes belongs to nothing
+        if self._session.start is not None:
+            await self._session.listen(self._connection)
+
+    async def _open(self) -> None:
+        """Wait for what opens the session: settings, audio, or the session to resume."""
+        query = protocol.parse_query(self._parameters)
         assert isinstance(query.message, protocol.Start)
-        if protocol.has_start(parameters):
+        if protocol.has_start(self._parameters):
             await self._begin(query)
             return
         self._session.report_ignored(query.ignored)
-        timeout_s = self._service.config.start_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._session.start is None and not self._session.is_over:
-                    await self._take_opening(await self._connection.receive(), query)
-        except TimeoutError:
-            raise ClientFault(
-                "start_timeout", f"expected start or audio within {timeout_s:g} s, got nothing"
-            ) from None
+        async with starting_within(self._service.config.start_timeout_s, "start or audio"):
+            while self._session.start is None and not self._session.is_over:
+                await self._take_opening(await self._connection.receive(), query)
 
     async def _take_opening(self, message: str | bytes, query: protocol.Parsed) -> None:
         if isinstance(message, bytes):
@@ -209,42 +203,6 @@ class Client:
                 self._session.conclude(wire.CLOSE_NORMAL)
             case protocol.Update() | protocol.Finalize():
                 self._session.report(ClientFault("not_started", "expected start or audio first"))
-
-    async def _listen(self) -> None:
-        """Pass messages on for as long as the session lasts."""
-        config = self._service.config
-        while True:
-            limit_s = min(config.idle_timeout_s, self._expires_at - time.monotonic())
-            try:
-                async with asyncio.timeout(limit_s):
-                    message = await self._connection.receive()
-            except TimeoutError:
-                await self._stop_early()
-                return
-            if isinstance(message, bytes):
-                await self._session.take(message)
-                continue
-            parsed = self._parse(message)
-            if parsed is None:
-                continue
-            self._session.report_ignored(parsed.ignored)
-            match parsed.message:
-                case protocol.Start() | protocol.Resume():
-                    self._session.report(
-                        ClientFault("already_started", "expected start or resume only once")
-                    )
-                case other:
-                    await self._session.take(other)
-
-    async def _stop_early(self) -> None:
-        """End a session that lasts too long or is idle; what was said still arrives."""
-        config = self._service.config
-        code, message = "idle", f"expected a message within {config.idle_timeout_s:g} s"
-        if time.monotonic() >= self._expires_at:
-            code = "session_too_long"
-            message = f"expected a session of at most {config.max_session_s:g} s"
-        self._session.say(protocol.Error(code, message, True))
-        await self._session.take(protocol.End())
 
     def _parse(self, text: str) -> protocol.Parsed | None:
         try:
@@ -310,7 +268,8 @@ class Client:
         session.on_change = self._changed.set
         self._changed.set()
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
+        """Let go of the session: it waits for its client to come back, or ends."""
         session = self._session
         self._carried.pop(session.id, None)
         session.on_change = lambda: None

@@ -1,6 +1,6 @@
 """A session of `/v1/stream` apart from the socket that carries it.
 
-It takes what the client sends in order, numbers what there is to say, and goes on while its client
+It takes what the client sends in order, numbers the messages to it, and goes on while its client
 is away, if that client asked for it.
 """
 
@@ -12,20 +12,19 @@ import logging
 import secrets
 from collections.abc import Callable
 
-from engine.api import EngineBusy, InvalidRequest, Task
+from engine.api import Task
 from streamer import protocol, wire
 from streamer.access.keys import current_key
-from streamer.access.refusal import RETRY_AFTER_S
-from streamer.audio.container import AudioError
 from streamer.protocol import ServerMessage, Start
-from streamer.protocols.native.input import SoundInput
+from streamer.protocols.native.input import AudioInput
 from streamer.protocols.native.journal import Journal
 from streamer.protocols.native.sample_check import SampleCheck
 from streamer.service import Service
 from streamer.session.live import LiveSession
 from streamer.session.served import ServedSession
 from streamer.transcription.settings import Delay, Endpointing, SessionSettings
-from streamer.transport.connection import MAX_ERRORS, race
+from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race
+from streamer.transport.edge import Fault, attempt
 from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
@@ -40,6 +39,7 @@ class StreamSession:
 
     def __init__(self, service: Service) -> None:
         self.id = secrets.token_urlsafe(16)  # whoever knows it can resume the session
+        self.name = f"session {self.id[:6]}"  # for the log: whoever knows all of it can resume
         self.key_name = current_key.get().name
         self.journal = Journal()
         # why and how the socket closes once all is sent; None while the session goes on
@@ -56,9 +56,10 @@ class StreamSession:
         self._task: asyncio.Task[None] | None = None
         self._live: ServedSession | None = None
         self._check: SampleCheck | None = None  # from `begin` on
+        self._num_bytes = 0  # of audio taken
         self._num_errors = 0
         self._reported: set[tuple[str, str | None]] = set()  # what is said only once
-        self._is_ended = False  # the client said so; no more sound is taken
+        self._is_ended = False  # the client said so; no more audio is taken
 
     @property
     def is_over(self) -> bool:
@@ -87,38 +88,69 @@ class StreamSession:
         """
         assert self.start is None, "begun once"
         try:
-            sound = SoundInput(start.encoding, start.sample_rate, start.channels)
+            audio = AudioInput(start.encoding, start.sample_rate, start.channels)
             settings = _settings(start)
         except ValueError as error:
             raise ClientFault("invalid_value", str(error), is_fatal=True) from None
         self.start = start
         self._check = SampleCheck(start)
         self.journal.keep_sent = self.resume_s is not None
-        self._task = asyncio.create_task(
-            self._run(start, sound, settings), name=f"session {self.id[:6]}"
-        )
+        self._task = asyncio.create_task(self._run(start, audio, settings), name=self.name)
         await self._opened.wait()
 
-    async def take(self, item: Input) -> None:
-        """Take sound or a command; waits while the session is too far ahead of its text.
+    async def listen(self, connection: Connection) -> None:
+        """Take what a socket brings, until the time of its client is over.
 
-        What is taken counts: the session keeps it if its client goes away.
+        Raises:
+            Disconnected, MessageTooBig: as the connection raises them.
+        """
+        while True:
+            try:
+                message = await connection.receive()
+            except Overdue as error:
+                # what was said still arrives
+                self.say(protocol.Error(error.code, error.message, True))
+                await self.take(protocol.End())
+                return
+            item = message if isinstance(message, bytes) else self._parse(message)
+            if item is not None:
+                await self.take(item)
+
+    async def take(self, item: Input) -> None:
+        """Take audio or a command; waits while the session is too far ahead of its text.
+
+        What is taken counts, and only that: the session keeps it if its client goes away.
         """
         assert self._check is not None, "begun"
         if self._is_ended:
             self._refuse_after_end(item)
-            return
-        if isinstance(item, bytes):
+        elif isinstance(item, bytes):
             if not item:
                 self.report(EMPTY)
                 return
-            if (error := self._check.take(item)) is not None:
+            await self._inputs.put(item)
+            self._num_bytes += len(item)
+            if self._check.is_float and (error := self._check.take(item)) is not None:
                 self.report_once(error)
-        elif isinstance(item, protocol.End):
-            self._is_ended = True
-            if (error := self._check.finish()) is not None:
-                self.report(error)
-        await self._inputs.put(item)
+        else:
+            await self._inputs.put(item)
+            if isinstance(item, protocol.End):
+                self._is_ended = True
+                if (error := self._check.finish(self._num_bytes)) is not None:
+                    self.report(error)
+
+    def _parse(self, text: str) -> Input | None:
+        """Read a message of an open session; None, and reported, where it is not one."""
+        try:
+            parsed = protocol.parse_client(text)
+        except ClientFault as error:
+            self.report(error)
+            return None
+        self.report_ignored(parsed.ignored)
+        if isinstance(parsed.message, protocol.Start | protocol.Resume):
+            self.report(ClientFault("already_started", "expected start or resume only once"))
+            return None
+        return parsed.message
 
     def _refuse_after_end(self, item: Input) -> None:
         found = "audio" if isinstance(item, bytes) else "another message"
@@ -142,10 +174,11 @@ class StreamSession:
         """Tell the client what was wrong; the session goes on unless it is too much."""
         self._num_errors += 1
         if error.is_fatal:
-            self.fail(wire.CLOSE_PROTOCOL_ERROR, error.code, error.message, field=error.field)
+            code, message = error.code, error.message
+            self.fail(Fault(wire.CLOSE_PROTOCOL_ERROR, code, message, error.field))
         elif self._num_errors > MAX_ERRORS:
             message = f"expected at most {MAX_ERRORS} errors"
-            self.fail(wire.CLOSE_PROTOCOL_ERROR, "too_many_errors", message)
+            self.fail(Fault(wire.CLOSE_PROTOCOL_ERROR, "too_many_errors", message))
         else:
             self.say(protocol.Error(error.code, error.message, False, field=error.field))
 
@@ -162,19 +195,19 @@ class StreamSession:
                 ClientFault("unknown_field", f"{name}: not a field, ignored", field=name)
             )
 
-    def fail(
-        self,
-        close_code: int,
-        code: str,
-        message: str,
-        *,
-        field: str | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
+    def fail(self, fault: Fault) -> None:
         """Say that the session cannot go on, and end it."""
-        if not self.is_over:
-            self.say(protocol.Error(code, message, True, field=field, retry_after_s=retry_after_s))
-            self.conclude(close_code, code)
+        if self.is_over:
+            return
+        message = fault.message
+        if fault.close_code == wire.CLOSE_INTERNAL:
+            message = f"{message} in {self.name}"
+        self.say(
+            protocol.Error(
+                fault.code, message, True, field=fault.field, retry_after_s=fault.retry_after_s
+            )
+        )
+        self.conclude(fault.close_code, fault.code)
 
     def conclude(self, close_code: int, reason: str = "") -> None:
         """Have the socket closed once all is sent."""
@@ -195,7 +228,7 @@ class StreamSession:
             self._live.is_leaving = True
 
     async def expire(self) -> None:
-        """End the sound for a client that did not come back; return when its text is final."""
+        """End the audio for a client that did not come back; return when its text is final."""
         self.leave()
         if not self._is_ended:
             self._is_ended = True
@@ -210,42 +243,38 @@ class StreamSession:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, start: Start, sound: SoundInput, settings: SessionSettings) -> None:
+    async def _run(self, start: Start, audio: AudioInput, settings: SessionSettings) -> None:
+        work = self._transcribe(start, audio, settings)
         try:
-            with sound:
-                async with self._service.session(sound.format, settings) as live:
-                    self._live = live
-                    self.say(self.ready())
-                    self._opened.set()
-                    logger.info("session %s opened: %s", self.id[:6], sound.format)
-                    await race(self._speak(live, start.words), self._hear(live, sound, settings))
-                    # the place is held until the text is out: a shutdown waits for it
-                    await self._delivered.wait()
-        except ClientFault as error:
-            self.fail(wire.CLOSE_PROTOCOL_ERROR, error.code, error.message)
-        except InvalidRequest as error:
-            self.fail(wire.CLOSE_PROTOCOL_ERROR, "invalid_request", str(error))
-        except EngineBusy as error:
-            self.fail(wire.CLOSE_BUSY, "busy", str(error), retry_after_s=RETRY_AFTER_S)
-        except Exception:
-            logger.exception("session %s failed", self.id[:6])
-            message = f"internal error in session {self.id[:6]}"
-            self.fail(wire.CLOSE_INTERNAL, "internal", message)
+            fault = await attempt(work, self.name)
+            if fault is not None:
+                self.fail(fault)
         finally:
             self._opened.set()
             if self._live is not None:
                 logger.info(
-                    "session %s closed: %.1f s, %d segments, %d errors",
-                    self.id[:6],
+                    "%s closed: %.1f s, %d segments, %d errors",
+                    self.name,
                     wire.seconds(self._live.duration),
                     self._live.num_segments,
                     self._num_errors,
                 )
 
+    async def _transcribe(self, start: Start, audio: AudioInput, settings: SessionSettings) -> None:
+        with audio:
+            async with self._service.session(audio.format, settings) as live:
+                self._live = live
+                self.say(self.ready())
+                self._opened.set()
+                logger.info("%s opened: %s", self.name, audio.format)
+                await race(self._speak(live, start.words), self._hear(live, audio, settings))
+                # the place is held until the text is out: a shutdown waits for it
+                await self._delivered.wait()
+
     def ready(self) -> protocol.Ready:
         """Describe the session as it is now."""
-        info, start, check = self._service.info, self.start, self._check
-        assert info is not None and start is not None and check is not None, "loaded and begun"
+        info, start = self._service.info, self.start
+        assert info is not None and start is not None, "loaded and begun"
         return protocol.Ready(
             session=self.id,
             model=info.name,
@@ -254,7 +283,7 @@ class StreamSession:
             channels=start.channels,
             language=_language(start.language),
             resume_s=self.resume_s,
-            received_bytes=check.num_bytes,
+            received_bytes=self._num_bytes,
         )
 
     async def _speak(self, live: LiveSession, with_words: bool) -> None:
@@ -263,24 +292,18 @@ class StreamSession:
         self.say(protocol.Done(duration=wire.seconds(live.duration), segments=live.num_segments))
         self.conclude(wire.CLOSE_NORMAL)
 
-    async def _hear(self, live: LiveSession, sound: SoundInput, settings: SessionSettings) -> None:
+    async def _hear(self, live: LiveSession, audio: AudioInput, settings: SessionSettings) -> None:
         while True:
             match await self._inputs.get():
                 case bytes() as data:
-                    try:
-                        await live.feed(await sound.decode(data))
-                    except (AudioError, ValueError) as error:
-                        raise ClientFault("invalid_audio", str(error)) from None
+                    await live.feed(data if audio.is_raw else await audio.decode(data))
                 case protocol.Update() as update:
                     settings = _updated(settings, update)
                     live.update(settings)
                 case protocol.Finalize():
                     await live.finalize()
                 case protocol.End():
-                    try:
-                        await live.feed(await sound.flush())
-                    except AudioError as error:
-                        raise ClientFault("invalid_audio", str(error)) from None
+                    await live.feed(await audio.flush())
                     await live.end()
 
 

@@ -12,12 +12,13 @@ from streamer.access.refusal import Refusal
 from streamer.protocols.language_names import code_of
 from streamer.protocols.model_names import is_served
 from streamer.service import Service
+from streamer.wire import ClientFault
 
 INVALID = "invalid_request_error"
 
 
-class ApiError(Exception):
-    """The client's fault, or no room; the message is fit for a client to read."""
+class ApiError(ClientFault):
+    """The client's fault, or no room, with all that OpenAI says of it."""
 
     def __init__(
         self,
@@ -29,10 +30,7 @@ class ApiError(Exception):
         status: HTTPStatus = HTTPStatus.BAD_REQUEST,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
-        self.param = param
+        super().__init__(code or "", message, field=param)
         self.kind = kind
         self.status = status
         self.headers = dict(headers or {})
@@ -58,8 +56,8 @@ class ApiError(Exception):
         return {
             "message": self.message,
             "type": self.kind,
-            "param": self.param,
-            "code": self.code,
+            "param": self.field,
+            "code": self.code or None,
         }
 
 

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from starlette.datastructures import FormData, UploadFile
 
 from engine.api import ModelInfo, Task
-from streamer.audio.container import RawFormat
+from streamer.audio.probe import RawFormat
 from streamer.protocols.openai.error import ApiError, check_language, check_model
 from streamer.transcription.settings import SessionSettings
 

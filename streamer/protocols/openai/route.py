@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.api import EngineBusy, InvalidRequest, Task
 from streamer.access.refusal import no_room
-from streamer.audio.container import AudioError
+from streamer.audio.error import AudioError
 from streamer.audio.file_source import Recording
 from streamer.protocols.model_names import names
 from streamer.protocols.openai import format as write

@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.audio.container import AudioError, ContainerDecoder, RawFormat, decode
+from streamer.audio.container import ContainerDecoder, decode
+from streamer.audio.error import AudioError
+from streamer.audio.probe import RawFormat
 from tests.support.audio import riff, tone
 from tests.support.recordings import SPEECH
 

@@ -8,8 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from streamer.audio.container import AudioError, RawFormat
+from streamer.audio.error import AudioError
 from streamer.audio.file_source import BLOCK, Recording
+from streamer.audio.probe import RawFormat
 from tests.support.audio import riff
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import Samples
+from streamer.audio.error import AudioError
 from streamer.audio.pcm import AudioDecoder, AudioFormat
 from tests.support.audio import pcm16, riff, tone
 
@@ -145,13 +146,13 @@ def test_a_wav_header_may_declare_any_served_encoding(tag: int, bits: int, encod
     "header", [{"rate": 44_100}, {"channels": 2}, {"bits": 24}, {"tag": 7, "bits": 8}]
 )
 def test_a_wav_header_that_contradicts_the_format_is_refused(header: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="expected .*got"):
+    with pytest.raises(AudioError, match="expected .*got"):
         decode(AudioFormat(), riff(bytes(4000), **header), [4096])  # type: ignore[arg-type]
 
 
 def test_a_header_that_never_ends_is_refused() -> None:
     endless = struct.pack("<4sI4s4sI", b"RIFF", 0, b"WAVE", b"junk", 1 << 30)
-    with pytest.raises(ValueError, match="wav header"):
+    with pytest.raises(AudioError, match="wav header"):
         AudioDecoder(AudioFormat()).decode(endless)
 
 

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from streamer.audio.error import AudioError
 from streamer.audio.wav import WavHeader, may_be_wav, parse_header
 
 
@@ -33,12 +34,12 @@ def test_an_extensible_header_hides_its_format_in_a_guid() -> None:
 
 
 def test_data_without_a_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="fmt chunk"):
+    with pytest.raises(AudioError, match="fmt chunk"):
         parse_header(b"RIFF\0\0\0\0WAVEdata\4\0\0\0abcd")
 
 
 def test_a_header_that_never_ends_is_refused() -> None:
-    with pytest.raises(ValueError, match="below 1048576 bytes"):
+    with pytest.raises(AudioError, match="below 1048576 bytes"):
         parse_header(b"RIFF\0\0\0\0WAVELIST\xff\xff\xff\xff")
 
 

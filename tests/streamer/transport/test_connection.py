@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
 from starlette.websockets import WebSocket
 
-from streamer.transport.connection import Connection, Disconnected, MessageTooBig, SlowReader, race
+from streamer.transport.connection import (
+    Connection,
+    Disconnected,
+    Limits,
+    MessageTooBig,
+    Overdue,
+    SlowReader,
+    race,
+    starting_within,
+)
+from streamer.wire import ClientFault
+
+LIMITS = Limits(max_message_bytes=9, send_timeout_s=0.05, idle_timeout_s=10, max_session_s=10)
 
 
 class Line:
@@ -18,8 +31,11 @@ class Line:
         self.messages = [{"type": "websocket.connect"}, *messages]
         self.sent: list[dict[str, Any]] = []
         self.is_stuck = False
+        self.is_silent = False
 
     async def receive(self) -> dict[str, Any]:
+        if self.is_silent:
+            await asyncio.Event().wait()
         return self.messages.pop(0) if self.messages else {"type": "websocket.disconnect"}
 
     async def send(self, message: Any) -> None:
@@ -30,7 +46,7 @@ class Line:
     async def accept(self, **limits: Any) -> Connection:
         websocket = WebSocket({"type": "websocket"}, self.receive, self.send)
         await websocket.accept()
-        return Connection(websocket, **({"max_message_bytes": 9, "send_timeout_s": 0.05} | limits))
+        return Connection(websocket, dataclasses.replace(LIMITS, **limits))
 
 
 async def test_whole_messages_come_in_until_the_client_goes() -> None:
@@ -52,6 +68,42 @@ async def test_a_message_beyond_the_limit_is_refused() -> None:
     connection = await line.accept()
     with pytest.raises(MessageTooBig, match="at most 9 bytes, got 10"):
         await connection.receive()
+
+
+async def test_a_client_that_is_silent_for_too_long_is_named() -> None:
+    line = Line()
+    connection = await line.accept(idle_timeout_s=0.01)
+    line.is_silent = True
+    with pytest.raises(Overdue, match="a message within 0.01 s") as raised:
+        await connection.receive()
+    assert raised.value.code == "idle"
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_a_client_that_stays_for_too_long_is_named(is_silent: bool) -> None:
+    line = Line({"type": "websocket.receive", "text": "late"})
+    connection = await line.accept(max_session_s=0.01)
+    line.is_silent = is_silent
+    if not is_silent:
+        await asyncio.sleep(0.02)
+    with pytest.raises(Overdue, match="a session of at most 0.01 s") as raised:
+        await connection.receive()
+    assert raised.value.code == "session_too_long"
+
+
+async def test_a_client_that_waits_for_its_text_may_be_silent_and_stay() -> None:
+    line = Line({"type": "websocket.receive", "text": "late"})
+    connection = await line.accept(max_session_s=0.01, idle_timeout_s=0.01)
+    connection.lift_limits()
+    await asyncio.sleep(0.02)
+    assert await connection.receive() == "late"
+
+
+async def test_a_client_has_to_start_in_time() -> None:
+    with pytest.raises(ClientFault, match="expected a start within 0.01 s") as raised:
+        async with starting_within(0.01, "a start"):
+            await asyncio.Event().wait()
+    assert raised.value.code == "start_timeout"
 
 
 async def test_messages_go_out_in_the_order_of_the_calls() -> None:

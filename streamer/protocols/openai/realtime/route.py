@@ -6,6 +6,7 @@ by their first message.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from http import HTTPStatus
@@ -21,7 +22,8 @@ from streamer.protocols.openai.realtime.secrets import SecretSessions
 from streamer.protocols.openai.realtime.session import RealtimeSession
 from streamer.protocols.vllm.session import VllmSession
 from streamer.service import Service
-from streamer.transport.connection import Connection, refuse
+from streamer.transport.connection import Limits, accept, refuse
+from streamer.transport.edge import serve
 from streamer.transport.gate import SHOWN
 
 PATH = "/v1/realtime"
@@ -50,11 +52,9 @@ async def _serve(service: Service, sessions: SecretSessions, websocket: WebSocke
     info = service.info
     assert info is not None, "a service without a model refuses"
     offered = websocket.scope.get("subprotocols", [])
-    await websocket.accept(subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None)
-    connection = Connection(
-        websocket,
-        max_message_bytes=MAX_MESSAGE_BYTES,
-        send_timeout_s=service.config.send_timeout_s,
+    limits = dataclasses.replace(Limits.of(service.config), max_message_bytes=MAX_MESSAGE_BYTES)
+    connection = await accept(
+        websocket, limits, subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None
     )
     shown = websocket.scope.get(SHOWN, frozenset())
     config = sessions.find(shown, time.time()) or RealtimeConfig(info)
@@ -63,6 +63,7 @@ async def _serve(service: Service, sessions: SecretSessions, websocket: WebSocke
         # models of conversations stand in addresses too; what they are asked for is not here
         config = config.update({"audio": {"input": {"transcription": {"model": model}}}})
     is_old = "realtime=v1" in websocket.headers.get("openai-beta", "")
-    message = await RealtimeSession(service, connection, config, is_old=is_old).run()
-    if message is not None:
-        await VllmSession(service, connection, info).run(message)
+    session = RealtimeSession(service, connection, config, is_old=is_old)
+    await serve(session, connection.close)
+    if session.foreign is not None:
+        await serve(VllmSession(service, connection, info, session.foreign), connection.close)

@@ -12,26 +12,23 @@ import time
 from contextlib import AsyncExitStack
 from typing import Any
 
-from engine.api import EngineBusy, EngineError, InvalidRequest
+from engine.api import EngineError
 from streamer import wire
+from streamer.audio.error import AudioError
 from streamer.protocols.openai.body import parse_object
-from streamer.protocols.openai.error import ApiError
+from streamer.protocols.openai.error import INVALID, ApiError
 from streamer.protocols.openai.realtime.config import RealtimeConfig
 from streamer.protocols.openai.realtime.items import ItemWriter, Message
 from streamer.service import Service
 from streamer.session.live import LiveSession
-from streamer.transport.connection import (
-    MAX_ERRORS,
-    Connection,
-    Disconnected,
-    MessageTooBig,
-    SlowReader,
-    race,
-)
+from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race
+from streamer.transport.edge import Fault
 
 logger = logging.getLogger(__name__)
 
-MIN_COMMIT_MS = 100.0  # less sound is an empty buffer, as at OpenAI
+MIN_COMMIT_MS = 100.0  # less audio is an empty buffer, as at OpenAI
+# OpenAI's names of what can go wrong
+CODES = {"invalid_request": "invalid_value", "internal": "internal_error"}
 
 
 class _Foreign(Exception):
@@ -45,7 +42,7 @@ class _Foreign(Exception):
 class RealtimeSession:
     """One client, from the accepted socket to the close.
 
-    A session of the service is opened when the first sound comes. Where an update changes what a
+    A session of the service is opened when the first audio comes. Where an update changes what a
     session cannot change, the format or who ends a turn, another one takes over.
     """
 
@@ -53,6 +50,7 @@ class RealtimeSession:
         self, service: Service, connection: Connection, config: RealtimeConfig, *, is_old: bool
     ) -> None:
         self.id = "sess_" + secrets.token_hex(10)
+        self.name = f"realtime {self.id}"
         self._service = service
         self._connection = connection
         self._config = config
@@ -61,56 +59,54 @@ class RealtimeSession:
         self._num_errors = 0
         self._num_buffered = 0  # bytes since the last commit or clear
         self._offset = 0  # samples of the sessions before the open one
-        self._live: LiveSession | None = None  # None until there is sound
+        self._live: LiveSession | None = None  # None until there is audio
         self._exit = AsyncExitStack()  # closes the open session
         self._opened: asyncio.Queue[LiveSession] = asyncio.Queue(1)  # for the writer to read
         self._is_replaced = False  # the open session was ended for another one to take over
         self._written = asyncio.Event()  # all that the ended session had to say
+        self._overdue: Overdue | None = None  # why no more audio is taken
+        # the client's first message, if that is of vLLM's protocol; the socket is still open
+        self.foreign: dict[str, Any] | None = None
 
-    async def run(self) -> dict[str, Any] | None:
-        """Serve the client; never raise for what it does.
-
-        Returns:
-            The client's first message, if that is of vLLM's protocol; the socket is still open.
-        """
-        logger.info("realtime %s opened", self.id)
+    async def run(self) -> None:
+        logger.info("%s opened", self.name)
         try:
             async with self._exit:
-                await self._say_session("created")
+                await self._send_session("created")
                 await race(self._read(), self._write())
-            await self._connection.close(wire.CLOSE_NORMAL)
         except _Foreign as foreign:
-            return foreign.message
-        except Disconnected:
-            logger.debug("realtime %s: the client is gone", self.id)
-        except SlowReader:
-            await self._connection.close(wire.CLOSE_PROTOCOL_ERROR, "slow reader")
-        except MessageTooBig as error:
-            await self._fail(wire.CLOSE_TOO_BIG, ApiError(str(error), code="too_big"))
-        except ApiError as error:
-            await self._fail(wire.CLOSE_PROTOCOL_ERROR, error)
-        except InvalidRequest as error:
-            failure = ApiError(str(error), code="invalid_value")
-            await self._fail(wire.CLOSE_PROTOCOL_ERROR, failure)
-        except EngineBusy as error:
-            failure = ApiError(str(error), code="busy", kind="server_error")
-            await self._fail(wire.CLOSE_BUSY, failure)
-        except Exception:
-            logger.exception("realtime %s failed", self.id)
-            failure = ApiError("internal error", code="internal_error", kind="server_error")
-            await self._fail(wire.CLOSE_INTERNAL, failure)
-        logger.info("realtime %s closed", self.id)
-        return None
+            self.foreign = foreign.message
+            return
+        finally:
+            logger.info("%s closed", self.name)
+        if self._overdue is not None:
+            raise self._overdue
+        await self._connection.close(wire.CLOSE_NORMAL)
+
+    async def fail(self, fault: Fault) -> None:
+        is_ours = fault.close_code in (wire.CLOSE_BUSY, wire.CLOSE_INTERNAL)
+        error = ApiError(
+            fault.message,
+            code=CODES.get(fault.code, fault.code),
+            param=fault.field,
+            kind="server_error" if is_ours else INVALID,
+        )
+        await self._send_error(error, None)
+        await self._connection.close(fault.close_code, error.code)
 
     # --- from the client -------------------------------------------------------------------------
 
     async def _read(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._service.config.idle_timeout_s):
-                    message = await self._connection.receive()
-            except TimeoutError:
-                raise ApiError("expected an event, got none for too long", code="idle") from None
+                message = await self._connection.receive()
+            except Overdue as error:
+                if self._live is None:
+                    raise
+                # what was said is still delivered, before the error and the close
+                self._overdue = error
+                await self._live.end()
+                await asyncio.Event().wait()
             values: dict[str, Any] = {}
             try:
                 values = parse_object(message)
@@ -119,7 +115,7 @@ class RealtimeSession:
                 self._num_errors += 1
                 if self._num_errors > MAX_ERRORS:
                     raise
-                await self._say_error(error, values.get("event_id"))
+                await self._send_error(error, values.get("event_id"))
 
     async def _handle(self, values: dict[str, Any]) -> None:
         match values.get("type"):
@@ -129,7 +125,7 @@ class RealtimeSession:
                 await self._commit()
             case "input_audio_buffer.clear":
                 await self._clear()
-                await self._say({"type": "input_audio_buffer.cleared"})
+                await self._send({"type": "input_audio_buffer.cleared"})
             case "session.update" if "model" in values and "session" not in values:
                 if self._live is None:
                     raise _Foreign(values)
@@ -166,7 +162,7 @@ class RealtimeSession:
                 self._items.update(config)
             else:
                 await self._replace(self._live)
-        await self._say_session("updated")
+        await self._send_session("updated")
 
     async def _append(self, audio: object) -> None:
         if not isinstance(audio, str):
@@ -182,7 +178,7 @@ class RealtimeSession:
         self._num_buffered += len(data)
         try:
             await live.feed(data)
-        except ValueError as error:  # a WAV header that contradicts the format
+        except AudioError as error:
             raise ApiError(str(error), code="invalid_audio", param="audio") from None
 
     async def _commit(self) -> None:
@@ -201,7 +197,7 @@ class RealtimeSession:
         self._num_buffered = 0
         if self._config.is_manual:
             for message in self._items.commit():
-                await self._say(message)
+                await self._send(message)
         await live.finalize()
 
     async def _clear(self) -> None:
@@ -224,10 +220,10 @@ class RealtimeSession:
         return live
 
     async def _replace(self, live: LiveSession) -> None:
-        """End a session and say all it has to say; the next sound opens another one."""
+        """End a session and deliver all its text; the next audio opens another one."""
         if self._items.has_uncommitted:
             for message in self._items.commit():
-                await self._say(message)
+                await self._send(message)
         self._is_replaced = True
         self._written.clear()
         await live.end()
@@ -237,16 +233,16 @@ class RealtimeSession:
         self._live, self._is_replaced, self._num_buffered = None, False, 0
 
     async def _write(self) -> None:
-        """Send what the sessions say; ends when the service ends one of them."""
+        """Send the text of the sessions; ends when the service ends one of them."""
         while True:
             live = await self._opened.get()
             try:
                 async for event in live.events():
                     for message in self._items.translate(event):
-                        await self._say(message)
+                        await self._send(message)
             except EngineError as error:
                 for message in self._items.fail(str(error)):
-                    await self._say(message)
+                    await self._send(message)
                 raise
             if not self._is_replaced:
                 return
@@ -254,7 +250,7 @@ class RealtimeSession:
 
     # --- to the client ---------------------------------------------------------------------------
 
-    async def _say_session(self, what: str) -> None:
+    async def _send_session(self, what: str) -> None:
         if self._items.is_old:
             kind, session = "transcription_session", self._config.describe_old(self.id)
         else:
@@ -263,19 +259,12 @@ class RealtimeSession:
         if what == "created":
             # where vLLM's clients look for them
             message |= {"id": self.id, "created": int(time.time())}
-        await self._say(message)
+        await self._send(message)
 
-    async def _say_error(self, error: ApiError, event_id: object) -> None:
+    async def _send_error(self, error: ApiError, event_id: object) -> None:
         its_id = event_id if isinstance(event_id, str) else None
-        await self._say({"type": "error", "error": {**error.fields, "event_id": its_id}})
+        await self._send({"type": "error", "error": {**error.fields, "event_id": its_id}})
 
-    async def _say(self, message: Message) -> None:
+    async def _send(self, message: Message) -> None:
         event = {"event_id": "event_" + secrets.token_hex(10), **message}
         await self._connection.send(json.dumps(event, ensure_ascii=False, allow_nan=False))
-
-    async def _fail(self, close_code: int, error: ApiError) -> None:
-        try:
-            await self._say_error(error, None)
-            await self._connection.close(close_code, error.code or "")
-        except (Disconnected, SlowReader):
-            logger.debug("realtime %s: gone before it could be told %s", self.id, error.code)

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from engine.api import Samples
-from streamer.audio.container import AudioError
+from streamer.audio.error import AudioError
 from streamer.audio.pcm import AudioFormat
 from streamer.protocols.deepgram.input import DeepgramInput
 from streamer.protocols.deepgram.options import parse_options

@@ -13,6 +13,7 @@ from streamer import wire
 from streamer.protocol import End, Finalize, Start, Update
 from streamer.protocols.native.session import MAX_ERRORS, StreamSession
 from streamer.service import Service
+from streamer.transport.edge import Fault
 from streamer.wire import ClientFault
 from tests.support.audio import babble, pcm16
 from tests.support.running_service import loaded_service
@@ -70,7 +71,7 @@ async def test_who_listens_is_told_of_every_change(session: StreamSession) -> No
     session.on_change = lambda: told.append(session.journal.next_seq)
     await session.begin(_start())
     session.report(ClientFault("odd", "x"))
-    session.fail(1011, "internal", "y")
+    session.fail(Fault(1011, "internal", "y"))
     assert told == [1, 2, 3, 3]
 
 
@@ -97,7 +98,7 @@ async def test_what_is_said_once_is_said_once_for_each_field(session: StreamSess
 
 async def test_only_the_first_end_of_a_session_counts(session: StreamSession) -> None:
     session.conclude(1000)
-    session.fail(1011, "internal", "too late")
+    session.fail(Fault(1011, "internal", "too late"))
     assert session.close_code == 1000 and _said(session) == []
 
 
@@ -146,6 +147,6 @@ async def test_only_sessions_that_asked_for_it_can_be_resumed(service: Service) 
         await session.begin(_start(resumable=asked))
         assert session.is_resumable is asked
         assert (session.resume_s is not None) is asked
-        session.fail(1008, "invalid_request", "x")
+        session.fail(Fault(1008, "invalid_request", "x"))
         assert not session.is_resumable
         await session.close()

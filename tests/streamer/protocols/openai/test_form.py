@@ -73,4 +73,4 @@ def test_a_file_where_text_should_be_is_refused() -> None:
     )
     with pytest.raises(ApiError) as caught:
         parse_form(form, INFO, Task.TRANSCRIBE)
-    assert caught.value.param == "prompt"
+    assert caught.value.field == "prompt"

@@ -113,4 +113,4 @@ def test_what_is_described_makes_the_same_session() -> None:
 def test_what_cannot_be_used_is_named(changes: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as caught:
         RealtimeConfig(INFO).update(changes)
-    assert caught.value.param == param
+    assert caught.value.field == param

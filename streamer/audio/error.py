@@ -1,0 +1,7 @@
+"""The one error of audio that cannot be read."""
+
+from __future__ import annotations
+
+
+class AudioError(Exception):
+    """The bytes are not the audio that they should be; the message is fit for the client."""

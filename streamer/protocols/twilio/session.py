@@ -1,0 +1,158 @@
+"""One stream of a telephone call: Twilio's messages in, text into the call's log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from engine.api import EngineError, Task
+from streamer import wire
+from streamer.audio.error import AudioError
+from streamer.audio.pcm import AudioFormat
+from streamer.protocols.twilio import messages as twilio
+from streamer.protocols.twilio.call import CallLog, CallLogs
+from streamer.protocols.twilio.jitter import ChunkOrder
+from streamer.protocols.twilio.webhook import Webhook
+from streamer.service import Service
+from streamer.session.live import LiveSession
+from streamer.transcription.settings import Delay, SessionSettings
+from streamer.transport.connection import (
+    MAX_ERRORS,
+    Connection,
+    Disconnected,
+    MessageTooBig,
+    starting_within,
+)
+from streamer.transport.edge import Fault
+from streamer.wire import ClientFault
+
+logger = logging.getLogger(__name__)
+
+SILENCE = {"mulaw": 0xFF, "alaw": 0xD5}  # the byte that is zero (ITU-T G.711)
+
+
+class CallStream:
+    """One stream of a call, from the accepted socket until its last word is out."""
+
+    def __init__(self, service: Service, calls: CallLogs, connection: Connection) -> None:
+        self._service = service
+        self._calls = calls
+        self._connection = connection
+        self.name = "call"
+        self._num_errors = 0
+        self._refusal: AudioError | None = None  # of audio that is not what its start declared
+
+    async def run(self) -> None:
+        start = await self._wait_for_start()
+        if start is not None:
+            self.name = f"stream {start.stream}"
+            with self._calls.stream(start) as log:
+                await self._transcribe(start, log)
+        await self._connection.close(wire.CLOSE_NORMAL)
+
+    async def fail(self, fault: Fault) -> None:
+        # a carrier does not read why, but a developer does
+        await self._connection.close(fault.close_code, fault.message)
+
+    async def _wait_for_start(self) -> twilio.Start | None:
+        """Return what opens the stream; None where it stops before."""
+        async with starting_within(self._service.config.start_timeout_s, "start"):
+            while True:
+                match await self._receive():
+                    case twilio.Start() as start:
+                        return start
+                    case twilio.Stop():
+                        return None
+
+    async def _transcribe(self, start: twilio.Start, log: CallLog) -> None:
+        orders = [_order(start) for _ in start.tracks]
+        audio_format = AudioFormat(start.encoding, start.sample_rate, len(start.tracks))
+        try:
+            session = self._service.session(audio_format, _settings(start))
+            async with session as live, Webhook(self._service.config.call_webhook) as hook:
+                logger.info("%s opened: %s", self.name, audio_format)
+                reading = asyncio.create_task(self._read(start, live, orders))
+                try:
+                    async for event in live.events():
+                        if (final := log.publish(event, start)) is not None:
+                            hook.post(final)
+                finally:
+                    reading.cancel()
+                    await asyncio.gather(reading, return_exceptions=True)
+                if self._refusal is not None:
+                    raise self._refusal
+                values: dict[str, object] = {
+                    "duration": wire.seconds(live.duration),
+                    "segments": live.num_segments,
+                    "lost_chunks": sum(order.num_lost for order in orders),
+                    "late_chunks": sum(order.num_late for order in orders),
+                }
+                hook.post(log.append("done", start.stream, values))
+                logger.info("%s closed: %s", self.name, values)
+        except (EngineError, AudioError, ValueError) as error:
+            # ValueError: a parameter of the TwiML that is out of range
+            log.append("error", start.stream, {"code": "refused", "message": str(error)})
+            raise ClientFault("refused", str(error), is_fatal=True) from error
+
+    async def _read(self, start: twilio.Start, live: LiveSession, orders: list[ChunkOrder]) -> None:
+        """Feed the call; its end, however it comes, only ends the audio."""
+        try:
+            while True:
+                message = await self._receive()
+                if isinstance(message, twilio.Stop):
+                    return
+                if isinstance(message, twilio.Media) and message.track in start.tracks:
+                    channel = start.tracks.index(message.track)
+                    audio = orders[channel].put(
+                        message.chunk, message.timestamp_ms, message.payload
+                    )
+                    if audio:
+                        await live.feed(audio, channel)
+        except AudioError as error:
+            self._refusal = error
+        except (Disconnected, MessageTooBig, ClientFault) as error:
+            # a call that drops has still been spoken: what came is transcribed to its end
+            logger.debug("%s broke off: %s", self.name, type(error).__name__)
+        finally:
+            for channel, order in enumerate(orders):
+                if rest := order.flush():
+                    await live.feed(rest, channel)
+            await live.end()
+
+    async def _receive(self) -> twilio.Message:
+        """Wait for a message that reads; one that does not costs no call."""
+        while True:
+            message = await self._connection.receive()
+            try:
+                if isinstance(message, bytes):
+                    raise ClientFault("binary", "expected text, got a binary message")
+                return twilio.parse(message)
+            except ClientFault as error:
+                self._num_errors += 1
+                logger.debug("a message of a call was wrong: %s", error.code)
+                if self._num_errors > MAX_ERRORS:
+                    raise
+
+
+def _order(start: twilio.Start) -> ChunkOrder:
+    return ChunkOrder(max(1, start.sample_rate // 1000), SILENCE[start.encoding])
+
+
+def _settings(start: twilio.Start) -> SessionSettings:
+    """Read the parameters that the TwiML gave to the stream.
+
+    Raises:
+        ValueError: a value is not one that a session takes.
+    """
+    given = start.parameters
+    language = given.get("language", "")
+    hotwords = (word.strip() for word in given.get("hotwords", "").split(","))
+    return SessionSettings(
+        language=None if language in ("", "auto") else language.split("-")[0].lower(),
+        task=Task(given.get("task", "transcribe")),
+        prompt=given.get("prompt", ""),
+        hotwords=tuple(word for word in hotwords if word),
+        word_times=True,
+        delay=Delay(given.get("delay", SessionSettings().delay.value)),
+        silence_ms=int(given.get("silence_ms", SessionSettings().silence_ms)),
+    )
