@@ -17,10 +17,10 @@ import statistics
 
 import numpy as np
 
-from benchmarks.forced import Forced
 from benchmarks.support.growing import grow
 from benchmarks.support.hardware import describe
 from benchmarks.support.recordings import list_recordings
+from benchmarks.support.teacher_forcing import TeacherForcing
 from engine.api import Hypothesis, StreamOptions, Window
 from engine.build import DEFAULT_FOLD
 from engine.config import EngineConfig
@@ -81,7 +81,7 @@ async def main() -> None:
         after = engine.counters
         num_windows = sum(map(len, streams))
         num_tokens = sum(len(h.tokens) + 1 for hs in plain for h in hs)
-        forced = Forced(engine, DEFAULT_FOLD)
+        forced = TeacherForcing(engine, DEFAULT_FOLD)
         gaps = []
         for windows, alone, checked in zip(streams, plain, drafted, strict=True):
             for window, a, b in zip(windows, alone, checked, strict=True):

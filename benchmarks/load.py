@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.load_client import DIALECTS, Visit, visit
 from benchmarks.support.hardware import describe
+from benchmarks.support.load_client import DIALECTS, Visit, visit
 from benchmarks.support.recordings import Recording, list_recordings
 from benchmarks.support.scoring import Errors, compare, normalize
 from benchmarks.support.service import serving

@@ -5,8 +5,8 @@ windows: what `benchmarks.cuda.live` draws from. Sound comes a second at a time,
 asks for about two windows a second. A service that takes long to answer keeps its windows shorter:
 that is a table of its own.
 
-    python -m benchmarks.record_windows > benchmarks/live_windows.json
-    python -m benchmarks.record_windows --turn 0.45 > benchmarks/live_windows_rushed.json
+    python -m benchmarks.record_windows > benchmarks/support/live_windows.json
+    python -m benchmarks.record_windows --turn 0.45 > benchmarks/support/live_windows_rushed.json
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from collections.abc import Callable
 
 import faster_whisper
 
+from benchmarks.support.faster_whisper import lay_out
 from benchmarks.support.hardware import describe
-from benchmarks.support.peer import peer_folder
 from benchmarks.support.recordings import Recording, blocks_of, list_recordings
 from benchmarks.support.scoring import Errors, compare, normalize
 from engine.api import SAMPLE_RATE, Samples
@@ -89,7 +89,7 @@ def main() -> None:
     rows = {}
     print(f"{num_seconds:.0f} s of {len(recordings)} recordings, {num_threads} threads")
     print(f"{'':28}{'seconds':>9}{'x real time':>13}{'word error %':>14}")
-    with peer_folder(arguments.model) as folder:
+    with lay_out(arguments.model) as folder:
         for dtype in arguments.dtypes:
             makers: dict[str, Callable[[], Callable[[Samples], str]]] = {
                 f"wordwire {dtype}": lambda d=dtype: transcribe_with_engine(

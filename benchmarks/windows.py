@@ -23,8 +23,8 @@ from contextlib import AsyncExitStack
 import faster_whisper
 import numpy as np
 
+from benchmarks.support.faster_whisper import lay_out
 from benchmarks.support.hardware import describe
-from benchmarks.support.peer import peer_folder
 from benchmarks.support.recordings import list_recordings
 from engine.api import SAMPLE_RATE, StreamOptions, Window
 from engine.config import EngineConfig
@@ -86,7 +86,7 @@ async def main() -> None:
     longform = next(r for r in list_recordings() if r.category == "longform_en")
     audio = longform.read()
     engine = load_engine(EngineConfig(model=arguments.model, dtype=arguments.dtype))
-    with peer_folder(arguments.model) as folder:
+    with lay_out(arguments.model) as folder:
         peers = {
             dtype: faster_whisper.WhisperModel(
                 folder,

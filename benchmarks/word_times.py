@@ -18,8 +18,8 @@ from difflib import SequenceMatcher
 import faster_whisper
 import numpy as np
 
+from benchmarks.support.faster_whisper import lay_out
 from benchmarks.support.hardware import describe
-from benchmarks.support.peer import peer_folder
 from benchmarks.support.recordings import Recording, list_recordings
 from engine.api import SAMPLE_RATE, Samples, StreamOptions, Window
 from engine.config import EngineConfig
@@ -113,7 +113,7 @@ async def main() -> None:
     ][:: arguments.every]
     if arguments.model.endswith(".en"):
         recordings = [r for r in recordings if r.language == "en"]
-    with peer_folder(arguments.model) as folder:
+    with lay_out(arguments.model) as folder:
         model = faster_whisper.WhisperModel(folder, device="cpu", compute_type="float32")
         expected = {r.name: time_words_there(model, r.read(), r.language) for r in recordings}
         del model

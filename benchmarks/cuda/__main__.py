@@ -89,8 +89,8 @@ def run_graphs(options: Options) -> Any:
 def run_text(options: Options) -> Any:
     """Decode all clips, in bf16 and fp8; then windows of them, each alone and in crowds."""
     from benchmarks.cuda.clips import read_sounds
-    from benchmarks.cuda.jobs import make_job
     from benchmarks.cuda.text import DEVICE, DTYPE, compare_neighbours, set_up
+    from benchmarks.support.jobs import make_job
     from engine.checkpoint.locate import resolve_model
     from engine.checkpoint.model_config import read_model_config
     from engine.checkpoint.weights import load_weights

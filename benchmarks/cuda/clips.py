@@ -22,8 +22,7 @@ CATEGORIES = ("read_en", "spontaneous_en", "noisy_en", "level_en", "phone_8k", "
 
 def pack(folder: Path, model: str, fold: int | None) -> None:
     """Write all English recordings of up to 30 s, and the tokens that the CPU gives in float32."""
-    from benchmarks.churn import run_jobs
-    from benchmarks.cuda.jobs import make_job
+    from benchmarks.support.jobs import make_job, run_jobs
     from benchmarks.support.recordings import list_recordings
     from engine.batching.counters import Counters
     from engine.batching.page_pool import PagePool

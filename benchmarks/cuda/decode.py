@@ -19,7 +19,7 @@ from engine.cuda.sampler import Sampler
 from engine.decoding.rules import Rules
 from engine.model.folded_tail import KeptPositions
 
-Row3 = dict[str, float | int | str]
+Result = dict[str, float | int | str]
 NUM_SELF = 60  # positions that each sequence has behind it, as in the engine notes' tables
 REPEATS = 20
 
@@ -53,7 +53,7 @@ def floor_us(config: ModelConfig, batch: int, num_cross: int, bytes_per_s: float
 
 def time_passes(
     name: str, batches: list[int], lengths: list[int], bytes_per_s: float
-) -> list[Row3]:
+) -> list[Result]:
     """Time passes of one new token a sequence, on a model of random weights.
 
     Args:
@@ -78,7 +78,7 @@ def time_passes(
             layer.normal_()
     rules = Rules(config.vocab_size, 50257, 50364, suppress=[1, 2, 7], device=device)
     sampler = Sampler(rules, 50361, num_slots=most, max_tokens=most, device=device)
-    results: list[Row3] = []
+    results: list[Result] = []
     tables = np.zeros(tuple(pools.tables.shape), dtype=np.int32)
     for batch in batches:
         graphs = DecoderGraphs(model, pools, sampler, [batch])
@@ -92,7 +92,7 @@ def time_passes(
                     range(slot * 30, slot * 30 + num_pages),
                     KeptPositions(length),
                 )
-            result: Row3 = {"model": name, "batch": batch, "positions": length}
+            result: Result = {"model": name, "batch": batch, "positions": length}
             result["floor_us"] = round(floor_us(config, batch, length, bytes_per_s), 1)
             rows = [Row(slot, [KEEP], 0, False, 448) for slot in range(batch)]
             # the slots' own memory: where they stand, and how far they may go

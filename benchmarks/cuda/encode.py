@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.cuda.decode import Row3, measure_us
+from benchmarks.cuda.decode import Result, measure_us
 from benchmarks.support.random_model import make_config, make_weights
 from engine.checkpoint.model_config import ModelConfig
 from engine.cuda.build import build_model
@@ -26,7 +26,7 @@ def count_flops(config: ModelConfig, kept_positions: list[KeptPositions]) -> flo
 
 def time_encoder(
     model: Whisper, config: ModelConfig, batches: list[int], lengths: dict[str, float]
-) -> list[Row3]:
+) -> list[Result]:
     """Time the encoder's layers: eager, and as a graph up to 16 windows."""
     device = torch.device("cuda")
     pools = Pools(
@@ -40,7 +40,7 @@ def time_encoder(
         device=device,
     )
     attention = PagedAttention(pools, max_tokens=1)
-    results: list[Row3] = []
+    results: list[Result] = []
     for label, seconds in lengths.items():
         fold = None if seconds == 30 else FOLD
         kept = choose_positions(int(seconds * 16000), factor=fold, margin=MARGIN)
@@ -55,7 +55,7 @@ def time_encoder(
                     return model.encode(x.clone(), attention)
 
                 us = measure_us(run, 7)
-                result: Row3 = {"length": label, "batch": batch, "positions": N}
+                result: Result = {"length": label, "batch": batch, "positions": N}
                 if batch <= 16:
                     graph = torch.cuda.CUDAGraph()
                     with torch.cuda.graph(graph):
@@ -74,7 +74,7 @@ def time_encoder(
     return results
 
 
-def encode_table(batches: list[int], *, uses_fp8: bool = False) -> list[Row3]:
+def encode_table(batches: list[int], *, uses_fp8: bool = False) -> list[Result]:
     """Time the encoder of large-v3's size."""
     config = make_config("large-v3-turbo")  # the same encoder, a smaller decoder
     weights = make_weights(config, torch.bfloat16, torch.device("cuda"))

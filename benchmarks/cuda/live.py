@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.churn import Job, run_jobs
-from benchmarks.cuda.decode import Row3
+from benchmarks.cuda.decode import Result
+from benchmarks.support.jobs import Job, run_jobs
 from benchmarks.support.random_model import make_config, make_weights
 from engine.api import SAMPLE_RATE, EngineBusy, Samples
 from engine.batching.counters import Counters
@@ -35,7 +35,8 @@ from engine.model.folded_tail import choose_positions
 
 # what streams ask for at ease, and what they ask for where an answer takes long
 AT_EASE, RUSHED = (
-    Path(__file__).parents[1] / name for name in ("live_windows.json", "live_windows_rushed.json")
+    Path(__file__).parents[1] / "support" / name
+    for name in ("live_windows.json", "live_windows_rushed.json")
 )
 FOLD, MARGIN = 25, 25  # EngineConfig.encoder_tail, .tail_margin_s in positions
 DEVICE, DTYPE = torch.device("cuda"), torch.bfloat16
@@ -86,7 +87,7 @@ def make_prefix(tokenizer: Tokenizer, more: int = 0) -> tuple[int, ...]:
     return (tokenizer.sot, language, tokenizer.transcribe, *range(1000, 1000 + more))
 
 
-def time_requests(setup: Setup, concurrency: int, num_jobs: int, *, serial: bool) -> Row3:
+def time_requests(setup: Setup, concurrency: int, num_jobs: int, *, serial: bool) -> Result:
     """Run whole requests: windows of 30 s, 100 tokens each, so many at once."""
     noise = np.random.default_rng(1).standard_normal(30 * SAMPLE_RATE).astype(np.float32) * 0.1
     # at temperature 1 a random model does not loop
@@ -140,7 +141,7 @@ class Load:
     final_latencies: list[float] = field(default_factory=list)
     num_skipped: int = 0  # windows that were due while the one before was not done
 
-    def run(self) -> Row3:
+    def run(self) -> Result:
         setup, draw = self.setup, random.Random(1)
         noise = np.random.default_rng(1).standard_normal(30 * SAMPLE_RATE).astype(np.float32)
         noise *= 0.1
@@ -220,7 +221,7 @@ class Load:
             temperature=1.0,
         )
 
-    def _report(self) -> Row3:
+    def _report(self) -> Result:
         times = sorted(self.latencies + self.final_latencies)
         finals = sorted(self.final_latencies) or [0.0]
         due = len(times) + self.num_skipped
@@ -234,9 +235,9 @@ class Load:
         }
 
 
-def find_capacity(setup: Setup, counts: list[int], seconds: float, windows: Path) -> list[Row3]:
+def find_capacity(setup: Setup, counts: list[int], seconds: float, windows: Path) -> list[Result]:
     """Serve more and more streams until p95 is far above 500 ms."""
-    results: list[Row3] = []
+    results: list[Result] = []
     drawn = read_windows(windows)
     for count in counts:
         result = Load(setup, count, drawn, seconds).run()

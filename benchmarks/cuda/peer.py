@@ -6,13 +6,13 @@ import time
 
 import torch
 
-from benchmarks.cuda.decode import Row3
+from benchmarks.cuda.decode import Result
 from benchmarks.support.random_model import make_config
 
 NUM_TOKENS = 100
 
 
-def time_peer(name: str, batches: list[int]) -> list[Row3]:
+def time_peer(name: str, batches: list[int]) -> list[Result]:
     """Generate 100 tokens for windows of 30 s, in batches, on a model of random weights."""
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
@@ -37,7 +37,7 @@ def time_peer(name: str, batches: list[int]) -> list[Row3]:
     model.generation_config.suppress_tokens = None
     model.generation_config.begin_suppress_tokens = None
     model.generation_config.forced_decoder_ids = None
-    results: list[Row3] = []
+    results: list[Result] = []
     for batch in batches:
         mel = torch.randn(batch, shape.num_mels, 3000, dtype=torch.bfloat16, device="cuda")
         seconds = 0.0

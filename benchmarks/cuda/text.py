@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from benchmarks.churn import Job, make_jobs, run_jobs
-from benchmarks.cuda.decode import Row3
-from benchmarks.cuda.jobs import make_job
+from benchmarks.cuda.decode import Result
+from benchmarks.support.jobs import Job, make_job, make_jobs, run_jobs
 from benchmarks.support.random_model import make_config, make_weights
 from engine.api import SAMPLE_RATE, Samples
 from engine.batching.counters import Counters
@@ -84,7 +83,7 @@ def cut_windows(sounds: list[Samples], count: int, seed: int = 1) -> list[Sample
     return windows
 
 
-def compare_neighbours(setup: Setup, sounds: list[Samples], count: int) -> Row3:
+def compare_neighbours(setup: Setup, sounds: list[Samples], count: int) -> Result:
     """Decode windows alone, then in full batches twice, in another order each time."""
     jobs = [make_job(setup.tokenizer, sound) for sound in cut_windows(sounds, count)]
     began = time.perf_counter()
@@ -105,13 +104,13 @@ def compare_neighbours(setup: Setup, sounds: list[Samples], count: int) -> Row3:
     }
 
 
-def compare_graphs(tokenizer: Tokenizer, count: int) -> Row3:
+def compare_graphs(tokenizer: Tokenizer, count: int) -> Result:
     """Let sequences come and go, on graphs and kernel by kernel; every size must be replayed."""
     config = make_config("base")
     weights = make_weights(config, DTYPE, DEVICE)
     crowds = [1, 2, 3, 6, 12, 24, 40, 64, 90, 128, 180, 256]
     texts: list[list[list[int]]] = []
-    result: Row3 = {}
+    result: Result = {}
     for uses_graphs in (True, False):
         setup = set_up(config, weights, tokenizer, fold=25, uses_graphs=uses_graphs, max_batch=256)
         said: list[list[int]] = []

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from benchmarks.churn import Job, make_jobs, run_jobs
+from benchmarks.support.jobs import Job, make_jobs, run_jobs
 from benchmarks.support.random_model import make_config, make_weights
 from engine.batching.counters import Counters
 from engine.batching.loop import ModelRunner

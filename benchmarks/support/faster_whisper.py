@@ -12,7 +12,7 @@ from engine.checkpoint.locate import resolve_model
 
 
 @contextlib.contextmanager
-def peer_folder(model: str) -> Iterator[str]:
+def lay_out(model: str) -> Iterator[str]:
     """Lay a CTranslate2 model out as faster-whisper reads it: model.bin in one piece."""
     files = resolve_model(model)
     with tempfile.TemporaryDirectory() as folder:

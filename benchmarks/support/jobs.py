@@ -1,4 +1,4 @@
-"""Sequences that come and go at random, for tests and benchmarks of a runner."""
+"""Windows to decode, given to a runner so that its sequences come and go at random."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from engine.api import SAMPLE_RATE, Samples
 from engine.batching.draft import Draft
 from engine.batching.encoder import InFlight
 from engine.batching.loop import ModelRunner
+from engine.batching.request import MAX_TOKENS
 from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler
 from engine.batching.sequence import Sequence
 from engine.decoding.tokenizer import Tokenizer
@@ -32,6 +33,13 @@ class Job:
     draft: tuple[int, ...] = ()
     temperature: float = 0.0
     aborts_after: int | None = None  # passes; None: it is decoded to its end
+
+
+def make_job(tokenizer: Tokenizer, sound: Samples) -> Job:
+    """Ask for an English transcript with timestamps, without a prompt."""
+    assert tokenizer.transcribe is not None
+    prefix = (tokenizer.sot, tokenizer.languages["en"], tokenizer.transcribe)
+    return Job(sound, prefix, 0, MAX_TOKENS)
 
 
 def make_jobs(

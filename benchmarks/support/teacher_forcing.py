@@ -18,7 +18,7 @@ PAGES = 30  # of 50 encoder positions
 MARGIN = 25  # positions; EngineConfig.tail_margin_s
 
 
-class Forced:
+class TeacherForcing:
     """Reads a given text with an engine's model. Use it while the engine is idle."""
 
     def __init__(self, engine: LocalEngine, factor: int | None) -> None:
