@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,3 +65,14 @@ def test_a_benchmark_describes_its_options(name: str, missing: dict[str, str | N
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage:") and "options:" in done.stdout
+
+
+def test_commands_in_documents_name_modules_that_exist() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.py")]
+    for page in pages:
+        for name in re.findall(r"python -m (benchmarks[\w.]*\w)", page.read_text()):
+            if name == "benchmarks.NAME":
+                continue
+            path = ROOT / name.replace(".", "/")
+            found = path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+            assert found, f"{page.relative_to(ROOT)}: {name}"

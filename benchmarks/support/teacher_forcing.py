@@ -37,7 +37,7 @@ class TeacherForcing:
 
     @torch.inference_mode()
     def read_logits(self, window: Window, language: str, tokens: Sequence[int]) -> Tensor:
-        """Give the logits after some sampled tokens: (V,), masked by the rules."""
+        """Return the logits after some sampled tokens: (V,), masked by the rules."""
         model, tokenizer, rules = self._engine.model, self._engine.tokenizer, self._engine.rules
         kept = choose_positions(len(window.audio), factor=self._factor, margin=MARGIN)
         attention = self._attention
