@@ -12,6 +12,7 @@ operations     metrics, logs, capacity, and loading of the engine
 web            the page, health, status, and the API's document
 page           what the browser loads
 
-The modules beside them: `app` builds the routes, `service` is what they share, `config` and
-`options` are the settings, `messages`, `protocol` and `schema` the wire format of `/v1/stream`.
+The modules beside them: `app` builds the routes and `service` is what they share. `config` and
+`options` are the settings. `protocol` and `messages` are the wire format of `/v1/stream`, `wire`
+and `schema` what every protocol needs.
 """
