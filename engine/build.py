@@ -79,7 +79,7 @@ def read_spec(config: EngineConfig) -> BuildSpec:
         config=config,
         files=files,
         model=model,
-        tokenizer=Tokenizer(files.tokenizer, model.is_multilingual),
+        tokenizer=Tokenizer(files.tokenizer, model.is_multilingual, model.vocab_size),
         device=device,
         precision=choose_precision(config.dtype, device),
         fold=choose_fold(config.encoder_tail),

@@ -40,7 +40,7 @@ class ModelFiles:
     # safetensors: the shards in any order. CTranslate2: model.bin, or its consecutive parts
     weights: tuple[Path, ...]
     config: Path  # config.json of either format
-    tokenizer: Path  # tokenizer.json
+    tokenizer: Path  # tokenizer.json, else vocab.json with merges.txt beside it
     # generation_config.json, where a Hugging Face folder has one
     generation_config: Path | None = None
 
@@ -139,6 +139,12 @@ HUB_FILES = (
     "config.json",
     "generation_config.json",
     "tokenizer.json",
+    # of models that have no tokenizer.json
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+    "tokenizer_config.json",
     "model.safetensors",
     "model.safetensors.index.json",
     "model-*-of-*.safetensors",
@@ -181,7 +187,7 @@ def find_files(folder: Path, name: str | None = None) -> ModelFiles:
         ModelError: a needed file is missing.
     """
     config = require(folder / "config.json")
-    tokenizer = require(folder / "tokenizer.json")
+    tokenizer = find_tokenizer(folder)
     generation_config = folder / "generation_config.json"
     index = folder / "model.safetensors.index.json"
     format = WeightFormat.SAFETENSORS
@@ -206,6 +212,19 @@ def find_files(folder: Path, name: str | None = None) -> ModelFiles:
         tokenizer=tokenizer,
         generation_config=generation_config if generation_config.is_file() else None,
     )
+
+
+def find_tokenizer(folder: Path) -> Path:
+    """Find tokenizer.json, or else vocab.json, which needs merges.txt beside it.
+
+    Raises:
+        ModelError: there is neither.
+    """
+    tokenizer, vocabulary = folder / "tokenizer.json", folder / "vocab.json"
+    if not tokenizer.is_file() and vocabulary.is_file():
+        require(folder / "merges.txt")
+        return vocabulary
+    return require(tokenizer)
 
 
 def require(path: Path) -> Path:

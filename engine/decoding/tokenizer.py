@@ -1,6 +1,6 @@
 """Text to tokens and back, with the special ids that the model's own tokenizer knows.
 
-Reads a model's tokenizer.json with `tokenizers`. All methods are pure: nothing is remembered
+The files are read by `engine.checkpoint.vocabulary`. All methods are pure: nothing is remembered
 between calls, so one Tokenizer serves every stream and thread.
 """
 
@@ -13,10 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tokenizers
-
 from engine.api import Task
 from engine.checkpoint.locate import ModelError
+from engine.checkpoint.vocabulary import read_tokenizer
 
 TIMESTAMP_STEP = 320  # samples between two timestamp tokens, 20 ms (whisper/tokenizer.py)
 LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
@@ -43,20 +42,18 @@ class Tokenizer:
         languages: token of each language, by ISO code; empty in an English-only model.
     """
 
-    def __init__(self, path: Path, is_multilingual: bool) -> None:
-        """Read a tokenizer.json.
+    def __init__(self, path: Path, is_multilingual: bool, num_tokens: int | None = None) -> None:
+        """Read a model's tokenizer.
 
         Args:
-            path: of the file.
+            path: `ModelFiles.tokenizer`.
             is_multilingual: from `ModelConfig`; an English-only model's file lists languages too.
+            num_tokens: `ModelConfig.vocab_size`; None where the files name all special tokens.
 
         Raises:
-            ModelError: the file is broken, or not Whisper's.
+            ModelError: the file cannot be read, or is not Whisper's.
         """
-        try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises bare Exception for everything
-            raise ModelError(f"{path} cannot be read: {error}") from None
+        self._tokenizer = read_tokenizer(path, num_tokens)
         self._path = path
         self.is_multilingual = is_multilingual
         self.sot = self._find("<|startoftranscript|>")
