@@ -5,7 +5,7 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup setup-dev serve test lint check lock clean
+.PHONY: setup setup-dev serve test test-versions lint check lock clean
 
 setup: $(VENV)/.run
 setup-dev: $(VENV)/.dev
@@ -32,6 +32,10 @@ serve: setup
 # most tests wait for a socket or a clock; each process loads models of its own
 test: setup-dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+# the lowest and the newest versions that pyproject.toml allows, each in an environment of its own
+test-versions: $(VENV)/bin/python
+	$(BIN)/python tests/packages/versions.py
 
 lint: setup-dev
 	$(BIN)/ruff format --check .
