@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from engine.api import StreamOptions, Window
 from engine.checkpoint.locate import ModelError, find_files
 from engine.checkpoint.vocabulary import read_tokenizer
+from engine.config import EngineConfig
 from engine.decoding.tokenizer import Tokenizer
+from engine.local import load_engine
 from tests.support.small_model import make_weights, write_hugging_face
 
 TEXTS = (
@@ -63,6 +67,30 @@ def test_ids_and_texts_equal_those_of_tokenizer_json(
         assert read.encode(text) == whole.encode(text)
     tokens = range(whole.eot)
     assert read.decode_words(tokens, "en") == whole.decode_words(tokens, "en")
+
+
+@pytest.mark.model
+async def test_a_model_without_tokenizer_json_hears_the_same(
+    tmp_path: Path, base: Any, base_engine: Any, read_clips: list[Any]
+) -> None:
+    pytest.importorskip("transformers")
+    write_vocabulary(tmp_path, base.files.tokenizer, "nowhere")
+    shutil.copy(base.files.config, tmp_path)
+    parts = (part.read_bytes() for part in base.files.weights)
+    (tmp_path / "model.bin").write_bytes(b"".join(parts))
+    window = Window(0, read_clips[0].read())
+    engine = load_engine(EngineConfig(model=str(tmp_path)))
+    try:
+        # the language is detected: it is one of the tokens that no file names
+        async with engine.stream(StreamOptions()) as stream:
+            heard = await stream.decode(window)
+    finally:
+        engine.close()
+    async with base_engine.stream(StreamOptions()) as stream:
+        expected = await stream.decode(window)
+    assert heard.language == expected.language == "en"
+    assert [s.text for s in heard.segments] == [s.text for s in expected.segments]
+    assert heard.segments
 
 
 @pytest.mark.model
