@@ -41,6 +41,7 @@ lint: setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/deptry .
 
 check: lint test
 
