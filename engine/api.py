@@ -1,7 +1,7 @@
 """The seam between the service and the model: open a stream, decode a window.
 
 Needs numpy and nothing heavier, so that a streamer runs on a machine without torch. Behind the
-seam an engine may be a thread, another process or another machine; the streamer cannot tell.
+seam an engine may be a thread, another process or another machine; the streamer does not notice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Samples = npt.NDArray[np.float32]  # (T,) in [-1, 1], 16 kHz, one channel
 
 
 class EngineError(Exception):
-    """What an engine raises for one request; its message is fit for a client to read."""
+    """An engine refuses or fails one request; a client may read the message."""
 
 
 class InvalidRequest(EngineError):
@@ -64,7 +64,7 @@ class Window:
 
     start: int  # position of audio[0], in samples from the start of the stream
     audio: Samples  # the engine only reads it; 1 to MAX_WINDOW samples
-    prompt: str = ""  # what was said before; shortened from the left to fit
+    prompt: str = ""  # the text before the window; shortened from the left to fit
     is_final: bool = False  # goes before partials, may fall back to higher temperatures
     word_times: bool = False  # fill Segment.words
     # time.monotonic() by which the text is wanted; an order, not a limit
@@ -95,7 +95,7 @@ class Segment:
     text: str  # with its leading space, where the language writes one
     start: int  # samples from the start of the stream
     end: int  # the window's end where the model left the segment open
-    is_open: bool  # the model did not close it with a timestamp: the sound may go on
+    is_open: bool  # the model did not close it with a timestamp: the speech may go on
     words: tuple[Word, ...] = ()  # filled where word times were asked for
     tokens: tuple[int, ...] = field(default=(), repr=False)  # of the text, without timestamps
 
@@ -123,7 +123,7 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a service tells its clients of the model."""
+    """What a service reports to its clients about the model."""
 
     name: str  # as given to --model
     languages: tuple[str, ...]  # ISO 639-1 codes; ("en",) for an English-only model
@@ -163,16 +163,16 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Measured(Protocol):
-    """An engine that counts what it does; not every one has to."""
+    """An engine that counts what it does; this is optional."""
 
     def statistics(self) -> Mapping[str, float]:
-        """Give numbers by name, for metrics; those that only grow end in `_total`."""
+        """Return numbers by name, for metrics; those that only grow end in `_total`."""
         ...
 
 
 @runtime_checkable
 class Watched(Protocol):
-    """An engine that may be away for a while, because its process is started anew."""
+    """An engine that may be away for a while, because its process restarts."""
 
     @property
     def is_up(self) -> bool: ...

@@ -28,7 +28,7 @@ from engine.model.whisper import Whisper
 
 SELF_PAGE_SIZE = 16  # positions
 CROSS_PAGE_SIZE = 50  # positions, 1 s of audio: 30 pages hold a whole window exactly
-# unless the configuration says otherwise; a GPU's start finds out how much it has room for
+# unless the configuration says otherwise; a GPU finds out at its start how much memory it has
 CPU_MAX_BATCH, CUDA_MAX_BATCH = 32, 256
 CPU_MAX_ENCODE_BATCH, CUDA_MAX_ENCODE_BATCH = 8, 32
 MAX_STREAMS = {"cpu": 256, "cuda": 4096}

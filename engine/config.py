@@ -1,4 +1,4 @@
-"""What an operator may set: how an engine runs, whatever the model."""
+"""What an operator may set: how an engine runs, for any model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class EngineConfig:
     # rest in float32; on a CPU), "fp8" (the encoder's large products only, the rest in bfloat16; on
     # a GPU), or "auto": the device's best
     dtype: str = "auto"
-    # silence after the sound: "full" as trained, a factor r (keep every r-th position), or "auto"
+    # silence after the audio: "full" as trained, a factor r (keep every r-th position), or "auto"
     encoder_tail: str | int = "auto"
-    # sound kept at full resolution beyond its end when the tail is folded, seconds
+    # silence after the audio that is kept at full resolution when the tail is folded, seconds
     tail_margin_s: float = 0.5
     # streams open at once, more are refused; None: 256 on a CPU, 4,096 on a GPU
     max_streams: int | None = None
@@ -37,11 +37,13 @@ class EngineConfig:
     # threads that encode on a CPU, one fewer while the decoder has its own; None: one for each core
     # that this process may use
     num_threads: int | None = None
-    # check a stream's previous hypothesis in one pass instead of decoding it again
+    # speculative decoding: verify a stream's previous hypothesis in one step instead of decoding it
+    # again
     use_drafts: bool = True
-    # a final whose text compresses better than this is a loop and is decoded again, hotter
+    # a final whose text compresses better than this is a loop and is decoded again at a higher
+    # temperature
     max_compression_ratio: float = 2.4
-    # a final whose mean log-probability is below this is decoded again, hotter
+    # a final whose mean log-probability is below this is decoded again at a higher temperature
     min_avg_logprob: float = -1.0
     # a window above this no-speech probability and below min_avg_logprob is silence
     max_no_speech_probability: float = 0.6

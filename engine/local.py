@@ -145,7 +145,7 @@ class LocalEngine:
                 future.set_result(outcome)
 
         def on_done(outcome: Result) -> None:
-            # a loop that was closed meanwhile has nobody waiting, and must not stop the engine
+            # an event loop that was closed meanwhile awaits nothing, and must not stop the engine
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(resolve, outcome)
 
@@ -162,7 +162,7 @@ class LocalEngine:
     ) -> Request:
         spec, tokenizer = self._spec, self.tokenizer
         config = spec.model
-        detected_language = state.language.settled
+        detected_language = state.language.fixed
         language = None if detected_language is None else detected_language.language
         prefix = write_prefix(state.options, window.prompt, language, config, tokenizer)
         sequence = Sequence(

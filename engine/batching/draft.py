@@ -1,35 +1,34 @@
-"""What a stream said last time, as a guess of what it says this time.
+"""Speculative decoding with a stream's previous hypothesis as the draft.
 
 A window of a stream mostly repeats the previous one with a little more at its end. The previous
-tokens are proposed, the model checks them all in one pass, and those that greedy decoding would
-have given are kept. After a difference the old text usually runs on in step, so the draft finds
-its place again and goes on proposing. A wrong guess costs a little time and never changes a token.
+tokens are proposed, the model verifies them all in one step, and those that greedy decoding would
+have given are accepted. After a difference the old text usually continues in parallel, so the draft
+realigns itself and goes on proposing. A wrong proposal costs a little time and never changes a
+token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-REALIGN_MAX_TOKENS = 16  # tokens looked ahead for a token that the draft did not expect
-UNSURE_MAX_PROPOSAL = (
-    3  # tokens proposed where the draft has just lost its place: more are mostly wrong
-)
+REALIGN_MAX_TOKENS = 16  # tokens searched for one that the draft did not expect
+UNSURE_MAX_PROPOSAL = 3  # tokens; of a draft that has just lost its place, more are mostly wrong
 
 
 class Draft:
     """A guess of a sequence's tokens, and how far the sequence has followed it."""
 
     def __init__(self, tokens: Sequence[int], timestamp_begin: int) -> None:
-        """Take the previous hypothesis' tokens, moved to the new window, without an end token."""
+        """Begin with the last hypothesis' tokens, moved to the new window, without an end token."""
         self._tokens = list(tokens)
         self._timestamp_begin = timestamp_begin
-        self._at = 0  # of _tokens: what the sequence should say next
+        self._at = 0  # of _tokens: the token expected next
         self._matched = 0  # of _tokens: everything before has been placed for certain
-        self._is_sure = True  # the last token said was the one expected
+        self._is_sure = True  # the last token was the one expected
         self._last: int | None = None
 
     def observe(self, token: int) -> None:
-        """Follow a token that the sequence has said."""
+        """Follow a token that was sampled."""
         tokens = self._tokens
         self._last = token
         if self._at < len(tokens) and tokens[self._at] == token:
@@ -42,18 +41,18 @@ class Draft:
         is_timestamp = token >= self._timestamp_begin
         for distance, candidate in enumerate(window):
             if candidate == token or (is_timestamp and candidate >= self._timestamp_begin):
-                # said further on in the draft: what lies between was dropped
+                # it stands further on in the draft: what lies between was dropped
                 self._at = self._matched + distance + 1
                 return
         # most often one token stands in another's place
         self._at = min(self._at + 1, len(tokens))
 
     def propose(self, limit: int, ahead: int = 0) -> list[int]:
-        """Give the tokens that should come next, at most `limit`.
+        """Return the tokens that should come next, at most `limit`.
 
         Args:
-            ahead: tokens that are being said and not observed yet; they are taken to be those
-                that the draft expects.
+            ahead: tokens in flight, not observed yet; they are taken to be those that the draft
+                expects.
         """
         if not self._is_sure:
             limit = min(limit, UNSURE_MAX_PROPOSAL)
@@ -76,7 +75,7 @@ def move_draft(
 ) -> list[int]:
     """Move a hypothesis' tokens to a window that begins later.
 
-    Text before the new start is dropped as far as timestamps tell where it is.
+    Text before the new start is dropped as far as timestamps show where it is.
 
     Args:
         tokens: as sampled, timestamps included.

@@ -1,4 +1,4 @@
-"""What the loop asks of whatever encodes its windows, and the encoder that the runner brings along.
+"""The interface of encoders to the loop, and the encoder that calls the runner.
 
 The other encoder is the pool of threads on a CPU (`encoder_pool.py`).
 """
@@ -47,7 +47,7 @@ class Encoder(Protocol):
         ...
 
     def open(self, on_news: Callable[[], None]) -> None:
-        """Begin; from now on on_news is called when work is done or there is room again."""
+        """Begin to encode; on_news is called when work is done or more is admitted."""
         ...
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ class EncoderPool:
             for n in range(num_threads)
         ]
         self._is_decoder_idle = True
-        self._is_decoding_urgent = False  # a final that somebody awaits is being decoded
+        self._is_decoding_urgent = False  # an awaited final is being decoded
 
     @property
     def admission(self) -> Admission:

@@ -1,4 +1,4 @@
-"""What follows when a sequence stops: its Hypothesis, or another try at a higher temperature."""
+"""Postprocess stopped sequences: write the Hypothesis, or fall back to a higher temperature."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AligningRunner(ModelRunner, Protocol):
 
 
 class Finisher:
-    """Decides on stopped sequences. Called by the engine's thread."""
+    """Finishes stopped sequences. Called by the engine's thread."""
 
     def __init__(
         self, config: EngineConfig, tokenizer: Tokenizer, runner: AligningRunner, counters: Counters
@@ -58,7 +58,7 @@ class Finisher:
         sequence = request.sequence
         assert sequence.language_probabilities is not None
         window = request.window
-        request.detected_language = request.stream.language.hear(
+        request.detected_language = request.stream.language.observe(
             sequence.language_probabilities, len(window.audio), window.is_final
         )
         set_language(sequence, request.detected_language.language, self._tokenizer)
@@ -120,11 +120,11 @@ class Finisher:
         )
 
     def _is_failure(self, hypothesis: Hypothesis) -> bool:
-        """Say whether a text loops or is improbable, as whisper/transcribe.py does."""
+        """Return whether a text loops or is improbable, as whisper/transcribe.py does."""
         config = self._config
         is_improbable = hypothesis.avg_logprob < config.min_avg_logprob
         if is_improbable and hypothesis.no_speech_probability > config.max_no_speech_probability:
-            return False  # nobody speaks: another try would only invent something else
+            return False  # there is no speech: another attempt would only hallucinate again
         return (
             is_improbable
             or hypothesis.is_truncated
@@ -142,7 +142,7 @@ class Finisher:
         return True
 
     def _best(self, attempts: list[Hypothesis]) -> Hypothesis:
-        """Choose the last attempt if it is good, else the most probable that does not loop."""
+        """Return the last attempt if it is good, else the most probable that does not loop."""
         if not self._is_failure(attempts[-1]):
             return attempts[-1]
         limit = self._config.max_compression_ratio

@@ -1,4 +1,4 @@
-"""Give memory back to the system: what torch's temporary tensors left behind in the heap."""
+"""Return freed memory to the system: what torch's temporary tensors left in the heap."""
 
 from __future__ import annotations
 

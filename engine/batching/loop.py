@@ -63,7 +63,7 @@ class Loop:
             encoder: opened by `start` and closed by `close`.
             finish: called after each step for a sequence that stopped or whose language was
                 detected; True ends the request, which has been answered; False lets it decode on.
-            tidy: called now and then, best when there is nothing to do.
+            tidy: called now and then, preferably when there is nothing to do.
         """
         self._scheduler = scheduler
         self._runner = runner
@@ -89,7 +89,7 @@ class Loop:
         self._post(request, True)
 
     def abort(self, request: Request) -> None:
-        """Take a request out, whatever its state; nothing if it is answered already."""
+        """Take a request out in any state; nothing happens if it is answered already."""
         self._post(request, False)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Who holds which page of a K/V pool: accounting in plain Python, without tensors.
+"""Which pages of a K/V pool are held: accounting in plain Python, without tensors.
 
 A pool is cut into pages of equal size. A sequence gets all its pages at admission, so that it
-never runs out in the middle, and gives them back at its end.
+never runs out while it is decoded, and returns them at its end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class PagePool:
         """Begin with all pages free.
 
         Args:
-            in_runs: False hands out whichever pages are at hand: a device whose kernels follow
+            in_runs: False hands out any free pages: a device whose kernels follow
                 page tables gains nothing by a run, and finding one takes time.
         """
         assert num_pages > 0 and page_size > 0, (num_pages, page_size)
@@ -34,11 +34,11 @@ class PagePool:
         return self._num_free
 
     def count_pages(self, num_positions: int) -> int:
-        """Give the number of pages that hold so many positions."""
+        """Count the pages that hold so many positions."""
         return -(-num_positions // self.page_size)
 
     def allocate(self, num_positions: int) -> tuple[int, ...] | None:
-        """Take pages for so many positions, ascending; None if there are not enough."""
+        """Allocate pages for so many positions, ascending; None if there are not enough."""
         count = self.count_pages(num_positions)
         if count > self._num_free:
             return None
@@ -52,7 +52,7 @@ class PagePool:
         return pages
 
     def free(self, pages: tuple[int, ...]) -> None:
-        """Give pages back. Each must be held."""
+        """Free pages. Each must be held."""
         for page in pages:
             assert not self._is_free[page], f"page {page} is freed twice"
             self._is_free[page] = True

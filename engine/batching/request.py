@@ -23,9 +23,9 @@ from engine.decoding.language import DetectedLanguage, StreamLanguage
 from engine.decoding.tokenizer import TIMESTAMP_STEP, Tokenizer, build_prompt
 
 MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
-# Hindi takes most tokens of the languages of our recordings, 14 a second; the spare ones are for
-# timestamps
-MAX_TOKENS_PER_S, MIN_TOKENS = 25, 40
+# of a window, and for each second of its audio: Hindi takes the most tokens of the languages of our
+# recordings, 14 a second; the others are for timestamps
+MIN_TOKENS, MAX_TOKENS_PER_S = 40, 25
 
 Result = Hypothesis | EngineError
 
@@ -68,7 +68,7 @@ def check_window(window: Window) -> None:
         found = f"{getattr(audio, 'dtype', type(audio).__name__)} {np.shape(audio)}"
         raise InvalidRequest(f"expected audio of shape (T,) float32, got {found}")
     if not 0 < len(audio) <= MAX_WINDOW:
-        raise InvalidRequest(f"expected 1 to {MAX_WINDOW} samples of sound, got {len(audio)}")
+        raise InvalidRequest(f"expected 1 to {MAX_WINDOW} samples of audio, got {len(audio)}")
     if not np.isfinite(audio).all():
         raise InvalidRequest("expected finite samples, got NaN or infinity")
 
@@ -91,7 +91,7 @@ def check_options(options: StreamOptions, tokenizer: Tokenizer) -> None:
 
 
 def limit_tokens(num_samples: int) -> int:
-    """Give how many tokens may be sampled for a window: the work is in proportion to the sound.
+    """Limit the tokens sampled for a window in proportion to its audio.
 
     A loop in a short window is cut short, and the window needs fewer pages.
     """
@@ -115,7 +115,7 @@ def write_prefix(
 
 
 def set_language(sequence: Sequence, language: str, tokenizer: Tokenizer) -> None:
-    """Write the language that was heard into the prefix of a sequence that waits for it."""
+    """Write the language that was detected into the prefix of a sequence that waits for it."""
     sequence.prefix[sequence.sot_index + 1] = tokenizer.languages[language]
     sequence.needs_language = False
 

@@ -37,7 +37,7 @@ from engine.model.whisper import Whisper
 
 @dataclass(slots=True)
 class StepBatch:
-    """A batch laid out for the device."""
+    """The input of one decoder step, laid out for the device."""
 
     step_inputs: list[StepInput] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class EagerRunner:
             list(tokenizer.languages.values()), dtype=torch.int64, device=device
         )
         # alignment queries of sequences that want word times, one for each cached position;
-        # an entry lives from the first pass to `forget`
+        # an entry lives from the first step to `forget`
         self._queries: dict[int, list[list[Tensor]]] = {}
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> None:
@@ -116,9 +116,9 @@ class EagerRunner:
         return self._model.embed_audio(self._log_mel(windows), kept_positions)
 
     def step(self, sequences: Rows[Sequence]) -> None:
-        """Run the decoder once and append to each sequence the tokens that it gave.
+        """Run the decoder once and append to each sequence the tokens sampled.
 
-        A sequence that needs its language gets its language_probabilities instead.
+        A sequence whose language is unknown gets its language_probabilities instead.
         """
         batch = self._lay_out(sequences)
         with torch.inference_mode():
@@ -149,7 +149,7 @@ class EagerRunner:
             self._keep_queries(batch, queries)
 
     def read_alignment(self, sequence: Sequence) -> Tensor:
-        """Give the alignment heads' attention logits of a finished sequence.
+        """Return the alignment heads' attention logits of a finished sequence.
 
         Returns:
             (heads, T, num_full) float32, T the positions read: prefix, then sampled tokens; the
@@ -186,7 +186,7 @@ class EagerRunner:
         return batch
 
     def _probe(self, batch: StepBatch, logits: Tensor) -> None:
-        """Read what the model says at the start of transcript: is it speech, in which language."""
+        """Read no-speech and language probabilities at the start of transcript."""
         probed = [
             step_input.sequence for step_input in batch.step_inputs if step_input.sot is not None
         ]
@@ -212,7 +212,7 @@ class EagerRunner:
         masked = self._rules.mask(logits, state)
         for row, step_input in enumerate(step_inputs):
             sequence = step_input.sequence
-            # a row's noise is its own, or its text would depend on its neighbours
+            # each row has noise of its own, for batch invariance
             seed = (sequence.seed << 20) + (sequence.attempt << 10) + len(sequence.tokens)
             generator = torch.Generator(self._device).manual_seed(seed)
             temperature = torch.tensor([sequence.temperature], device=self._device)
@@ -223,7 +223,7 @@ class EagerRunner:
         )
 
     def _rule_state(self, step_inputs: Rows[StepInput]) -> RuleState:
-        """Give the rules' state before each sampled token."""
+        """Return the rules' state before each sampled token."""
         begin = self._rules.timestamp_begin
         is_first: list[bool] = []
         last_is_time: list[bool] = []
@@ -255,7 +255,7 @@ class EagerRunner:
         )
 
     def _keep(self, batch: StepBatch, tokens: list[int], logprobs: list[float]) -> None:
-        """Append the tokens that greedy decoding gives, up to the first the draft got wrong."""
+        """Accept what was sampled, up to the first token where the draft was wrong."""
         at = 0
         for step_input in batch.step_inputs:
             sequence = step_input.sequence
@@ -296,13 +296,13 @@ class EagerRunner:
 def align(
     model: Whisper, attention: Attention, sequence: Sequence, passes: Rows[Rows[Tensor]]
 ) -> Tensor:
-    """Compute the alignment heads' attention logits from the queries of a sequence's passes.
+    """Compute the alignment heads' attention logits from the queries of a sequence's steps.
 
     Args:
-        passes: of each pass and each layer of `Whisper.alignment_heads`, (positions, heads, D).
+        passes: of each step and each layer of `Whisper.alignment_heads`, (positions, heads, D).
 
     Returns:
-        (heads, T, num_full) float32, T positions of all passes.
+        (heads, T, num_full) float32, T positions of all steps.
     """
     with torch.inference_mode():
         scale = model.config.head_dim**-0.5

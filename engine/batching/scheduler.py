@@ -1,8 +1,9 @@
-"""Who is encoded next, and who decodes: plain Python, without tensors and without a clock.
+"""Which windows are encoded next, and which decode: plain Python, without tensors or a clock.
 
-Finals go before partials, then the earliest deadline, then who came first; windows without a
-deadline, of recordings that nobody listens to, go behind all of these. A sequence gets all its
-pages when it is admitted and gives them back when it is done, so nothing running is ever evicted.
+Finals go before partials, then the earliest deadline goes first, then the oldest. Windows without a
+deadline, of recordings without a listener, go after all of these. A sequence gets all its pages
+when it is admitted and returns them when it is done, so a running sequence is never evicted. A
+window that does not fit is not preempted by smaller ones.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Step:
 
     @property
     def is_urgent(self) -> bool:
-        """A final that somebody awaits is among them."""
+        """A final that is awaited is among them."""
         return any(map(_is_urgent, self.sequences))
 
 
@@ -48,8 +49,8 @@ class Admission:
     """Which windows may be encoded now; the others wait and gather."""
 
     partials: bool = True
-    finals: bool = True  # that somebody awaits
-    background: bool = True  # of recordings: nobody awaits them
+    finals: bool = True  # that are awaited
+    background: bool = True  # of recordings: not awaited
 
     def admits(self, sequence: Sequence) -> bool:
         if not _is_awaited(sequence):
@@ -57,7 +58,7 @@ class Admission:
         return self.finals if sequence.is_final else self.partials
 
 
-ADMIT_ALL = Admission()  # for all
+ADMIT_ALL = Admission()
 ADMIT_NONE = Admission(partials=False, finals=False, background=False)
 
 
@@ -84,7 +85,7 @@ class Scheduler:
             max_encode_batch: windows encoded in one call.
             max_encode_positions: encoder positions in one call of more than one window.
             max_waiting: windows that may wait; one more is refused.
-            max_background_batch: windows that nobody awaits encoded in one call; None: as others.
+            max_background_batch: windows that are not awaited in one encode; None: as others.
         """
         self._self_pool = self_pool
         self._cross_pool = cross_pool
@@ -116,7 +117,7 @@ class Scheduler:
         return self._self_pool.num_free + self._cross_pool.num_free
 
     def add(self, sequence: Sequence) -> Sequence | None:
-        """Let a window wait for its turn.
+        """Let a window wait until it is admitted.
 
         Returns:
             The older window of the same stream that it replaces, aborted, or None.
@@ -147,10 +148,10 @@ class Scheduler:
         if not is_written:
             self._free(sequence)
 
-    def next(self, room: Admission = ADMIT_ALL) -> Encode | Step | None:
+    def next(self, admission: Admission = ADMIT_ALL) -> Encode | Step | None:
         """Choose what to run now; None if there is nothing to do."""
         if self._waiting and self._may_encode():
-            batch = self._admit(room)
+            batch = self._admit(admission)
             if batch:
                 return Encode(batch)
         running = tuple(s for s in self._running if s.phase is Phase.RUNNING)
@@ -196,7 +197,7 @@ class Scheduler:
         # a final does not wait for the decoding of partials
         return any(map(_is_urgent, self._waiting)) and not any(map(_is_urgent, self._running))
 
-    def _admit(self, room: Admission) -> tuple[Sequence, ...]:
+    def _admit(self, admission: Admission) -> tuple[Sequence, ...]:
         batch: list[Sequence] = []
         num_positions = 0
         for sequence in in_order(self._waiting):
@@ -205,9 +206,9 @@ class Scheduler:
             if not _is_awaited(sequence):
                 max_batch = self._max_background_batch
             is_full = num_positions + kept.num_positions > self._max_encode_positions
-            if not room.admits(sequence) or len(batch) >= max_batch or (batch and is_full):
+            if not admission.admits(sequence) or len(batch) >= max_batch or (batch and is_full):
                 break
-            # nobody overtakes the first that finds no room, or a long window would wait for ever
+            # the first that does not fit is not preempted, or a long window might wait for ever
             if len(self._running) >= self._max_batch or not self._allocate(sequence):
                 break
             num_positions += kept.num_positions
@@ -241,12 +242,12 @@ class Scheduler:
 
 
 def in_order(sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Sort by who goes first."""
+    """Sort by priority, the first to go first."""
     return sorted(sequences, key=lambda s: (not _is_awaited(s), not s.is_final, s.deadline, s.id))
 
 
 def _is_awaited(sequence: Sequence) -> bool:
-    """Somebody listens while this is decoded."""
+    """Its stream is live: a listener waits for the text."""
     return sequence.deadline < math.inf
 
 

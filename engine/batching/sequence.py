@@ -12,7 +12,7 @@ from engine.model.folded_tail import KeptPositions
 class Phase(enum.Enum):
     """How far a sequence has come."""
 
-    WAITING = "waiting"  # for room, then to be encoded
+    WAITING = "waiting"  # to be admitted, then encoded
     ENCODING = "encoding"  # has its pages; is encoded while others decode
     RUNNING = "running"  # has its pages; joins every step
     DONE = "done"  # finished or aborted; holds pages only while an encoder still writes to them
@@ -33,7 +33,7 @@ class Sequence:
     max_tokens: int  # sampled tokens at most
     sot_index: int  # in the prefix, of the start-of-transcript token
     needs_language: bool = False  # stop at the start of transcript until it is known
-    word_times: bool = False  # keep what aligns words with sound
+    word_times: bool = False  # keep what aligns words with the audio
     seed: int = 0  # of the noise at temperatures above 0
 
     # what the scheduler gives; empty while it holds none
@@ -52,9 +52,9 @@ class Sequence:
     language_probabilities: dict[str, float] | None = None  # set where needs_language
     is_ended: bool = False  # the model wrote its end token
     is_truncated: bool = False  # stopped by a limit instead
-    num_steps: int = 0  # decoder passes it took part in
+    num_steps: int = 0  # decoder steps it took part in
     num_drafted: int = 0  # tokens proposed
-    num_accepted: int = 0  # of those, tokens that greedy decoding gave too
+    num_accepted: int = 0  # of those, tokens that were sampled too
 
     @property
     def num_positions(self) -> int:

@@ -1,4 +1,4 @@
-"""What a sequence brings to a decoder pass, and what it keeps of the tokens that come back."""
+"""The model input of a sequence for one decoder step, and which sampled tokens it accepts."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from engine.batching.sequence import Sequence
 from engine.decoding.repetition import find_loop
 from engine.decoding.rules import Rules
 
-LOOP_CHECK_INTERVAL = 8  # tokens between two looks for a loop
+LOOP_CHECK_INTERVAL = 8  # tokens between two searches for a loop
 
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
-    """What one sequence brings to a pass."""
+    """What one sequence brings to a step."""
 
     sequence: Sequence
     position: int  # of tokens[0]
-    tokens: list[int]  # read in this pass; the last ones are the proposal
+    tokens: list[int]  # read in this step; the last ones are the proposal
     proposal: list[int]
     # of tokens: from here on a token is sampled after each
     first_sampled: int
@@ -28,7 +28,7 @@ class StepInput:
 
 
 def make_step_input(sequence: Sequence) -> StepInput:
-    """Say what a sequence reads next, and where tokens are sampled."""
+    """Lay out what a sequence reads next, and where tokens are sampled."""
     cached, prefix = sequence.num_cached, sequence.prefix
     sot = sequence.sot_index - cached if cached <= sequence.sot_index else None
     if sequence.needs_language:
@@ -38,8 +38,8 @@ def make_step_input(sequence: Sequence) -> StepInput:
     proposal: list[int] = []
     if sequence.draft is not None:
         # one more token than proposed is sampled
-        room = sequence.max_tokens - len(sequence.tokens) - 1
-        proposal = sequence.draft.propose(room)
+        limit = sequence.max_tokens - len(sequence.tokens) - 1
+        proposal = sequence.draft.propose(limit)
     return StepInput(sequence, cached, known + proposal, proposal, len(known) - 1, sot)
 
 
@@ -51,7 +51,7 @@ def accept_sampled(
     rules: Rules,
     counters: Counters,
 ) -> None:
-    """Append what greedy decoding gives, up to the first token that the proposal got wrong.
+    """Append the tokens sampled, up to the first that differs from the proposal: verify a draft.
 
     Args:
         tokens: sampled before each proposed token, and one after the last.

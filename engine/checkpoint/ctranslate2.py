@@ -88,7 +88,7 @@ class Checkpoint:
         return tensor.view(torch.bfloat16) if variable.type == BFLOAT16 else tensor
 
     def read_scalar(self, name: str) -> int | None:
-        """Give a stored number, or None where the file has none of that name."""
+        """Return a stored number, or None if the file has none of that name."""
         if name not in self.variables:
             return None
         return int(self.read(name).item())

@@ -1,8 +1,8 @@
-"""Turn what `--model` says into files on this machine.
+"""Find the files of the model that `--model` names, or download them.
 
-A folder is taken as it is; a short name looks at the installed model packages, then at the hub; a
-hub id is downloaded, only the files that are needed. What is in the files is for `config`,
-`tokenizer` and `weights` to say. Importing this module loads neither torch nor a model.
+A folder is used as it is. A short name is looked up in the installed model packages, then on the
+hub. Of a hub id, only the files that are needed are downloaded. What is in the files is left to
+`model_config`, `tokenizer` and `weights`. Importing this module loads neither torch nor a model.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def find_tokenizer(folder: Path) -> Path:
 
 
 def require(path: Path) -> Path:
-    """Give a path back, or raise ModelError where there is no such file."""
+    """Return a path, or raise ModelError if there is no such file."""
     if not path.is_file():
         raise ModelError(f"{path} is missing")
     return path
@@ -264,7 +264,7 @@ def find_packaged(model: PackagedModel, name: str) -> ModelFiles | None:
 
 
 def find_package(package: str) -> Path | None:
-    """Give the folder of an installed package without importing it."""
+    """Return the folder of an installed package without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None

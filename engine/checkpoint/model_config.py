@@ -19,7 +19,7 @@ MULTILINGUAL_VOCABULARY = 51865
 
 @dataclass(frozen=True, slots=True)
 class AlignmentHead:
-    """A decoder cross-attention head that follows the sound."""
+    """A decoder cross-attention head that follows the audio."""
 
     layer: int
     head: int
@@ -49,11 +49,11 @@ class ModelConfig:
         return self.d_model // self.num_heads
 
     def self_kv_bytes_per_token(self, itemsize: int) -> int:
-        """Give the bytes of self-attention K/V that one decoder position holds."""
+        """Return the bytes of self-attention K/V that one decoder position holds."""
         return 2 * self.decoder_layers * self.d_model * itemsize
 
     def cross_kv_bytes_per_position(self, itemsize: int) -> int:
-        """Give the bytes of cross-attention K/V that one encoder position holds."""
+        """Return the bytes of cross-attention K/V that one encoder position holds."""
         return 2 * self.decoder_layers * self.d_model * itemsize
 
 
@@ -168,7 +168,7 @@ def from_ctranslate2(config: Mapping[str, Any], files: ModelFiles) -> ModelConfi
 def read_alignment_heads(
     pairs: list[list[int]] | None, decoder_layers: int, num_heads: int
 ) -> tuple[AlignmentHead, ...]:
-    """Take the (layer, head) pairs that a model names, or whisper's choice where it names none."""
+    """Return the (layer, head) pairs that a model names, or Whisper's own where it names none."""
     if pairs:
         return tuple(AlignmentHead(int(layer), int(head)) for layer, head in pairs)
     # all heads of the upper half of the decoder (whisper/model.py)

@@ -62,7 +62,7 @@ def load_weights(
     """Read all weights, one tensor at a time, so that little more than the result is in memory.
 
     Args:
-        files: from `models.resolve_model`.
+        files: from `locate.resolve_model`.
         config: from `config.read_model_config` of the same files; every shape is checked with it.
         dtype: of the tensors returned; int8 and int16 weights are multiplied out.
         device: where they go.
@@ -71,7 +71,7 @@ def load_weights(
         Contiguous tensors that share nothing with the files.
 
     Raises:
-        ModelError: a file is cut off, damaged, or holds other tensors than the config says.
+        ModelError: a file is cut off, damaged, or holds other tensors than the config describes.
     """
     match files.format:
         case WeightFormat.CTRANSLATE2:

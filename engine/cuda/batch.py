@@ -1,6 +1,6 @@
-"""How a decoder pass is laid out for a captured graph: sizes, rows and tiles.
+"""How a decoder step is laid out for a captured graph: sizes, rows and tiles.
 
-A graph has a fixed number of tokens; a pass uses the smallest that holds its rows.
+A graph has a fixed number of tokens; a step uses the smallest that holds its rows.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from torch import Tensor
 TILE_TOKENS = 16  # tokens of one sequence that read its keys together
 ROW_FIELDS = 8  # slot, first token, count, first sampled, start, limit, probe
 TILE_FIELDS = 4  # the row's first token, the tile's first, count, slot
-KEEP = -1  # as start: go on where the slot stands, else 0; as a token: what the slot says next
-TOKEN_INTS = ROW_FIELDS + 3 + TILE_FIELDS  # of a pass's input, for each token of its size
+KEEP = (
+    -1
+)  # as start: go on where the slot stands, else 0; as a token: the one the slot sampled last
+TOKEN_INTS = ROW_FIELDS + 3 + TILE_FIELDS  # of a step's input, for each token of its size
 
 Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one sequence brings to a pass."""
+    """What one sequence brings to a step."""
 
     slot: int
-    tokens: Sequence[int]  # to read; KEEP for the one the slot says next
+    tokens: Sequence[int]  # to read; KEEP for the one the slot sampled last
     first_sampled: int  # of those: from here on one is sampled after each; their count for none
-    starts: bool  # at position 0, nothing said yet; else it goes on where it stands
+    starts: bool  # at position 0, nothing sampled yet; else it goes on where it stands
     limit: int  # positions that it may fill
     probe: int = -1  # of its tokens: the start of transcript; -1 if it is not among them
     temperature: float = 0.0
@@ -38,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The device's view of a pass's input, which is one tensor so that one copy brings it."""
+    """The device's view of a step's input, which is one tensor so that one copy brings it."""
 
     rows: Tensor  # (N, ROW_FIELDS) int32; unused ones have count 0
     given: Tensor  # (N,) int32
@@ -48,7 +50,7 @@ class Inputs:
 
 
 def view_inputs(packed: Tensor) -> Inputs:
-    """Take a packed input apart: (TOKEN_INTS * N,) int32."""
+    """View a packed input as its parts: (TOKEN_INTS * N,) int32."""
     N = len(packed) // TOKEN_INTS
     rows, given, temperatures, seeds, tiles = packed.split([ROW_FIELDS * N, N, N, N, 4 * N])  # type: ignore[no-untyped-call]
     return Inputs(
@@ -74,7 +76,7 @@ def list_sizes(max_tokens: int) -> list[int]:
 
 
 def pack(rows: Sequence[Row], size: int, out: Ints) -> list[int]:
-    """Write a pass's input: (TOKEN_INTS * size,) int32, what `view_inputs` takes apart.
+    """Write a step's input: (TOKEN_INTS * size,) int32, what `view_inputs` takes apart.
 
     Returns:
         The first token of each row.

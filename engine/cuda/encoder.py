@@ -1,7 +1,7 @@
-"""Encoding windows on a stream of its own, beside the decoder's passes.
+"""Encoding windows on a stream of its own, beside the decoder's steps.
 
 From the audio to K/V in the cross pool without a wait: audio goes through pinned memory, the
-layers are graphs in buckets of positions, and an event says when a window can be decoded.
+layers are graphs in buckets of positions, and an event shows when a window can be decoded.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class EncoderGraphs:
         """Start to encode windows into their pages of the cross pool.
 
         Args:
-            after: when the last pass that may read those pages ends.
+            after: when the last step that may read those pages ends.
         """
         assert 0 < len(audio) <= self._max_windows, len(audio)
         N = sum(kept.num_positions for kept in kept_positions)
@@ -157,7 +157,7 @@ class EncoderGraphs:
             windows = self._copy_audio(stage, audio)
             x = self._model.embed_audio(self._log_mel(windows), kept_positions)
             captured.x[:N] = x
-            captured.x[N:] = 0  # finite, though nobody reads what comes of it
+            captured.x[N:] = 0  # finite, though its results are never read
             self._copy_plan(stage, captured, kept_positions, pages)
             stage.taken = Done(self.stream)
             if after is not None:

@@ -1,7 +1,7 @@
 """The encoder's large products in 8-bit floating point, for GPUs that multiply them twice as fast.
 
-Weights have a scale for each output, activations one for each row, found as they come: a row's
-result does not depend on its neighbours. The projection of the attention's output stays in
+Weights have a scale for each output. Activations have one for each row, found as it is computed, so
+results are batch-invariant. The projection of the attention's output stays in
 bfloat16, where the sum with the residual stream costs nothing.
 """
 
@@ -19,9 +19,9 @@ from engine.model.layers import Add, Pair, Project
 
 @dataclass(slots=True)
 class DeferredSum:
-    """What one layer leaves to be added to the stream by the norm that follows."""
+    """A sum with the residual stream that one layer leaves to the norm that follows."""
 
-    addend: Tensor | None = None  # (N, C), from the one to the other
+    addend: Tensor | None = None  # (N, C), from the layer until the norm
 
     def take(self) -> Tensor | None:
         addend, self.addend = self.addend, None

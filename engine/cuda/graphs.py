@@ -1,7 +1,7 @@
-"""Decoder passes as CUDA graphs: one launch for hundreds of kernels, and nothing read back between.
+"""Decoder steps as CUDA graphs: one launch for hundreds of kernels, and nothing read back between.
 
-A pass is one copy to the device, one graph, one copy back, all asynchronous. Addresses never
-change; what a pass is about lies in its input and in the pools' tables.
+A step is one copy to the device, one graph, one copy back, all asynchronous. Addresses never
+change; what a step is about lies in its input and in the pools' tables.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.model.whisper import Whisper
 
 Ints = npt.NDArray[np.int32]
 
-MAX_IN_FLIGHT = 2  # passes: one runs while the host prepares the next
+MAX_IN_FLIGHT = 2  # steps: one runs while the host prepares the next
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Captured:
 
 
 class DecoderGraphs:
-    """Runs decoder passes of any rows. Called by one thread."""
+    """Runs decoder steps of any rows. Called by one thread."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class DecoderGraphs:
 
         Args:
             sizes: numbers of tokens to capture, ascending.
-            uses_graphs: False launches every kernel by itself: slow, and the same bits.
+            uses_graphs: False runs eagerly: slower, and bitwise equal.
         """
         self._model = model
         self._pools = pools
@@ -64,7 +64,7 @@ class DecoderGraphs:
         device = pools.device
         is_cuda = device.type == "cuda"
         self._is_cuda = is_cuda
-        # passes before encodes: they are short, and somebody waits for each
+        # steps go before encodes: they are short, and a caller waits for each
         self.stream = torch.cuda.Stream(device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
         self._sizes = sizes
         self._captured = {size: self._allocate(size) for size in sizes}
@@ -73,12 +73,12 @@ class DecoderGraphs:
         def pinned(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.int32, pin_memory=is_cuda)
 
-        # each pass in flight has its own, or the host would overwrite what is being copied
+        # each step in flight has its own, or the host would overwrite what is being copied
         self._staged = [pinned(TOKEN_INTS * most) for _ in range(MAX_IN_FLIGHT)]
         self._tables = [pinned(*pools.tables.shape) for _ in range(MAX_IN_FLIGHT)]
         self._read = [pinned(most, RESULT_FIELDS) for _ in range(MAX_IN_FLIGHT)]
         self._next_buffer = 0
-        # passes replayed of each size, and those launched kernel by kernel
+        # steps replayed of each size, and those run eagerly
         self.replays_by_size = dict.fromkeys(sizes, 0)
         self.num_eager = 0
 
@@ -116,15 +116,15 @@ class DecoderGraphs:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of the largest pass."""
+        """Tokens of the largest step."""
         return self._sizes[-1]
 
     def launch(self, rows: Sequence[Row], tables: Ints | None) -> Launched:
-        """Start a pass; the pass before the last must have been read.
+        """Start a step; the step before the last must have been read.
 
         Args:
             rows: of max_tokens together at most.
-            tables: the pools' tables, if they have changed since the last pass.
+            tables: the pools' tables, if they have changed since the last step.
         """
         num_tokens = sum(len(row.tokens) for row in rows)
         size = self._sizes[bisect.bisect_left(self._sizes, num_tokens)]
@@ -158,7 +158,7 @@ class DecoderGraphs:
         )
 
     def _run(self, captured: Captured) -> None:
-        """Enqueue all kernels of a pass: what a graph records."""
+        """Enqueue all kernels of a step: what a graph records."""
         sampler, inputs, size = self._sampler, captured.inputs, captured.size
         sampler.prepare(inputs)
         captured.queries = []

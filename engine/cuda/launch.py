@@ -1,4 +1,4 @@
-"""What a pass on the device leaves for the host: a moment to wait for, and numbers to read."""
+"""What a step on the device leaves for the host: a moment to wait for, and numbers to read."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A pass on the device."""
+    """A step on the device."""
 
     done: Done
     is_graph: bool  # and not launched kernel by kernel
     firsts: list[int]  # the first token of each row
     results: Ints  # (N, RESULT_FIELDS), to be read once it is done, before the next but one starts
-    # of each layer with alignment heads, (N, heads, D): overwritten by the next pass
+    # of each layer with alignment heads, (N, heads, D): overwritten by the next step
     queries: list[Tensor]
-    logits: Tensor  # (N, V) float32: overwritten by the next pass
+    logits: Tensor  # (N, V) float32: overwritten by the next step
 
 
 def read_results(results: Ints) -> tuple[Ints, Floats, Floats]:
-    """Take results apart: tokens, log-probabilities, no-speech probabilities, each (N,)."""
+    """View results as tokens, log-probabilities and no-speech probabilities, each (N,)."""
     floats = results.view(np.float32)
     return results[:, 0], floats[:, 1], floats[:, 2]

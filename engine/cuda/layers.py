@@ -15,7 +15,7 @@ from engine.cuda.kernels.norm import norm as normalise
 from engine.model.layers import Add, Pair, Project
 
 # Of the projection onto the vocabulary, the best of those that were tried at 1 to 256 rows. Both
-# add in steps of 16 along k, so a row has the same bits from either.
+# add in steps of 16 along k, so a row is bitwise equal from either.
 FEW_ROWS_TILING = Tiling(block_m=64, block_n=128, block_k=64, num_stages=4, num_warps=4)
 MANY_ROWS_TILING = Tiling(block_m=128, block_n=128, block_k=64, num_stages=4, num_warps=8)
 
@@ -78,11 +78,11 @@ class CudaLayers:
         return run
 
     def add_shift(self, bias: Tensor) -> None:
-        """Note a bias that is left out of the stream from here on."""
+        """Record a bias that is left out of the stream from here on."""
         self._shift = bias.float() if self._shift is None else self._shift + bias.float()
 
     def shift_like(self, weight: Tensor) -> Tensor:
-        """Give what the stream lacks here: (C,) float32."""
+        """Return what the stream lacks here: (C,) float32."""
         if self._shift is None:
             return torch.zeros_like(weight, dtype=torch.float32)
         return self._shift

@@ -1,6 +1,6 @@
 """Attention on a GPU: paged pools in device memory, read by kernels that need no plan.
 
-Everything a kernel must know (which pages, how long, where in the pass) lies in device tensors of
+Everything a kernel must know (which pages, how long, where in the step) lies in device tensors of
 fixed size, so a captured graph serves any sequences, and a plan is a copy of a few kilobytes.
 """
 
@@ -35,7 +35,7 @@ from engine.model.folded_tail import KeptPositions
 
 Ints = npt.NDArray[np.int32]
 
-SELF_BLOCK = 64  # keys read at once; more would only make a short text wait
+SELF_BLOCK = 64  # keys read at once; more would only slow down a short text
 CROSS_BLOCK = 64
 # Keys that one program attends to where they are shared out, and after which sums are joined in
 # any case: few enough that a single 30 s window keeps all processors busy
@@ -46,7 +46,7 @@ WINDOW_FIELDS = 3  # of a slot: positions, those at full resolution, log2 of the
 
 
 class Pools:
-    """K/V pages of one model on a GPU, and the tables that say what each slot holds."""
+    """K/V pages of one model on a GPU, and the tables of what each slot holds."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class PagedAttention:
         self.use_blocks(blocks, queries, log2_weight(kept_positions))
 
     def use_blocks(self, blocks: Tensor, queries: Queries, log_weight: float) -> None:
-        """Take query blocks as `lay_blocks` gives them, unused ones with length 0."""
+        """Use query blocks from `lay_blocks`, unused ones with length 0."""
         self._blocks = blocks
         self._queries = queries
         self._log_weight = log_weight
@@ -285,7 +285,7 @@ class PagedAttention:
 
 
 def log2_weight(kept_positions: Sequence[KeptPositions]) -> float:
-    """Give the binary logarithm of what a folded position counts: one for all windows."""
+    """Return the binary logarithm of what a folded position counts: one for all windows."""
     weights = {kept.weight for kept in kept_positions if kept.num_folded}
     assert len(weights) <= 1, weights
     return math.log2(weights.pop()) if weights else 0.0
@@ -320,7 +320,7 @@ def lay_tiles(counts: Sequence[int]) -> Ints:
 def find_slots(
     pages: Sequence[tuple[int, ...]], lengths: Sequence[int], page_size: int
 ) -> npt.NDArray[np.int64]:
-    """Give the places in the pool of packed windows, in order: (N,)."""
+    """Return the places in the pool of packed windows, in order: (N,)."""
     parts = []
     for held, length in zip(pages, lengths, strict=True):
         starts = np.asarray(held, dtype=np.int64)[:, None] * page_size

@@ -1,8 +1,8 @@
-"""Carries out what the scheduler decides, on a GPU, without waiting for it.
+"""Runs what the scheduler decides, on a GPU, without waiting for it.
 
-Each step starts a pass and then reads the one before: what a sequence says next is known to the
-device alone when its next pass starts. So a sequence may take part in one pass too many, whose
-outcome is dropped, and its draft proposes what should follow the tokens that are still being said.
+Each step is launched before the one before it is read: only the device knows the last token of a
+sequence when the sequence's next step is launched. So a sequence may take part in one step too
+many, whose result is dropped, and its draft proposes what should follow the tokens in flight.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ NUM_SEEDS = 1 << 22  # the kernel makes room for positions below it
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A sequence that has a slot, from its first pass to its end or its next attempt."""
+    """A sequence that has a slot, from its first step to its end or its next attempt."""
 
     index: int  # of the device's tables
-    # tokens proposed in the pass that is not read yet; None while none is in flight
+    # tokens proposed in the step that is not read yet; None while none is in flight
     proposed: int | None = None
-    # alignment queries of each pass read so far, for sequences that want word times
+    # alignment queries of each step read so far, for sequences that want word times
     queries: list[list[Tensor]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One sequence's part of a pass."""
+    """One sequence's part of a step."""
 
     sequence: Sequence
     slot: Slot
-    first: int  # of its tokens in the pass
+    first: int  # of its tokens in the step
     count: int
     first_sampled: int
     proposal: Rows[int]
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A pass that is started and not read."""
+    """A step that is launched and not read."""
 
     launched: Launched
     entries: list[Entry]
@@ -100,7 +100,7 @@ class CudaRunner:
         self._has_new_tables = False
         self._free_slots = list(range(pools.num_slots))
         self._slots: dict[int, Slot] = {}  # by sequence id
-        # by sequence id, until its first pass: when its K/V are there
+        # by sequence id, until its first step: when its K/V are there
         self._encoded: dict[int, Done] = {}
         self._encoding: Done | None = None
         self._in_flight: InFlight | None = None
@@ -122,7 +122,7 @@ class CudaRunner:
         return self._encoding
 
     def step(self, sequences: Rows[Sequence]) -> None:
-        """Start a pass of those that are ready, then read the pass before it.
+        """Launch a step of those that are ready, then read the step before it.
 
         A sequence that needs its language gets its language_probabilities.
         """
@@ -135,7 +135,7 @@ class CudaRunner:
             self._encoding.wait()  # nothing else to do
 
     def read_alignment(self, sequence: Sequence) -> Tensor:
-        """Give the alignment heads' attention logits of a finished sequence.
+        """Return the alignment heads' attention logits of a finished sequence.
 
         Returns:
             (heads, T, num_full) float32, T the positions read.
@@ -149,7 +149,7 @@ class CudaRunner:
         """Drop what is kept of a sequence outside the pools."""
         slot = self._slots.pop(sequence.id, None)
         if slot is not None:
-            # a pass in flight may still use the slot; the next owner's pass comes after it
+            # a step in flight may still use the slot; the next owner's step comes after it
             self._free_slots.append(slot.index)
         if sequence.phase is Phase.DONE:
             self._encoded.pop(sequence.id, None)
@@ -163,18 +163,18 @@ class CudaRunner:
         slot = self._slots.get(sequence.id)
         if slot is None or slot.proposed is None:
             return not sequence.is_stopped
-        return not sequence.needs_language  # what it says next depends on the host
+        return not sequence.needs_language  # its next tokens depend on the host
 
     def _start(self, sequences: Rows[Sequence]) -> InFlight:
         rows: list[Row] = []
         members: list[tuple[Sequence, Slot, Rows[int], int]] = []
-        room = self._graphs.max_tokens
+        num_free = self._graphs.max_tokens
         for sequence in sequences:
             slot = self._slots.get(sequence.id) or self._assign_slot(sequence)
             row, proposal = self._make_row(sequence, slot)
-            if len(row.tokens) > room:
-                continue  # in the next pass
-            room -= len(row.tokens)
+            if len(row.tokens) > num_free:
+                continue  # in the next step
+            num_free -= len(row.tokens)
             rows.append(row)
             members.append((sequence, slot, proposal, row.first_sampled))
         launched = self._graphs.launch(rows, self._tables if self._has_new_tables else None)
@@ -232,12 +232,12 @@ class CudaRunner:
                 seed,
             )
             return row, step_input.proposal
-        # one token more than was proposed is being said
+        # one token more than was proposed is in flight
         ahead = slot.proposed + 1
         proposal: list[int] = []
         if sequence.draft is not None:
-            room = sequence.max_tokens - len(sequence.tokens) - ahead - 1
-            proposal = sequence.draft.propose(room, ahead)
+            limit_tokens = sequence.max_tokens - len(sequence.tokens) - ahead - 1
+            proposal = sequence.draft.propose(limit_tokens, ahead)
         row = Row(slot.index, [KEEP, *proposal], 0, False, limit, -1, temperature, seed)
         return row, proposal
 
@@ -261,7 +261,7 @@ class CudaRunner:
         for entry in batch.entries:
             sequence, slot = entry.sequence, entry.slot
             if self._slots.get(sequence.id) is not slot or sequence.is_stopped:
-                continue  # it had ended before this pass
+                continue  # it had ended before this step
             if id(slot) not in going:
                 slot.proposed = None
             sequence.num_steps += 1

@@ -1,4 +1,4 @@
-"""The device's memory of what each sequence says next, and the kernels that choose it."""
+"""The sampler on the device: the last token of each slot, and the kernels that sample the next."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.cuda.kernels.sample import (
 from engine.cuda.launch import RESULT_FIELDS
 from engine.decoding.rules import MAX_INITIAL_TIMESTAMP, Rules
 
-SCAN_BLOCK = 4096  # words looked through by one program
+SCAN_BLOCK = 4096  # vocabulary entries scanned by one program
 
 
 class Sampler:
-    """Fixed device tensors that passes read and write, one after another; none ever moves."""
+    """Fixed device tensors that steps read and write, one after another; none ever moves."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class Sampler:
         """Allocate for one model.
 
         Args:
-            no_speech: the token whose probability at the start of transcript says that nobody
-                speaks.
+            no_speech: the token whose probability at the start of transcript is that of no
+                speech.
             num_slots: sequences at once.
-            max_tokens: of one pass.
+            max_tokens: of one step.
         """
         assert rules.with_timestamps
         self._rules = rules
@@ -60,7 +60,7 @@ class Sampler:
         )
 
     def prepare(self, inputs: Inputs) -> None:
-        """Write tokens, positions and states of a pass."""
+        """Write tokens, positions and states of a step."""
         prepare_kernel[(len(inputs.rows),)](
             inputs.rows,
             inputs.given,
@@ -74,7 +74,7 @@ class Sampler:
         )
 
     def sample(self, inputs: Inputs, logits: Tensor) -> None:
-        """Choose a token after each of the first N, (N, V) float32, into `results`."""
+        """Sample a token after each of the first N, (N, V) float32, into `results`."""
         N, V = logits.shape
         rules = self._rules
         scan_kernel[(self._num_chunks, N)](

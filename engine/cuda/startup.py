@@ -1,4 +1,4 @@
-"""What must be so before the engine runs on a GPU, and what to say where it is not."""
+"""Check that a GPU can run the engine, and explain it if not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeviceError(ValueError):
 
 
 def check_device(device: torch.device) -> bool:
-    """Check the GPU, and say whether its fast kernels can be used.
+    """Check the GPU, and return whether its fast kernels can be used.
 
     Returns:
         False where Triton is missing: the reference attention runs, slowly.
@@ -66,7 +66,9 @@ def check_fp8(device: torch.device) -> None:
 
 
 def round_alike() -> None:
-    """Make cuBLAS add in one order whatever the number of rows; before its first product.
+    """Make cuBLAS batch-invariant: one order of summation for any number of rows.
+
+    Call this before its first product.
 
     Without workspace it cannot split sums among processors. It costs 1 us of 10 in one of six
     products of a decoder layer, and nothing in the encoder (docs/performance.md).
@@ -102,7 +104,7 @@ def measure_memory(
 
 
 def explain_out_of_memory(max_batch: int, max_encode_batch: int) -> DeviceError:
-    """Say what to lower when the GPU's memory ran out while graphs were captured."""
+    """Return the error for a GPU whose memory ran out while graphs were captured."""
     return DeviceError(
         f"out of GPU memory while starting; lower max_batch (now {max_batch}) or "
         f"max_encode_batch (now {max_encode_batch}), choose a smaller model, or end other "

@@ -1,7 +1,7 @@
-"""Which language a stream speaks: heard from its first windows, then kept.
+"""Language detection of a stream: from its first windows, then fixed.
 
-A second of sound can sound like any of several languages, so the verdicts of successive windows
-are weighed by how much sound they rest on, until there is enough; after that the language stays.
+A second of audio is often ambiguous. So each window is decoded in the language detected in it until
+a detection rests on enough audio and is probable enough. After that the language is fixed.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from engine.api import SAMPLE_RATE
 
-# A detected_language is final when it rests on so much sound, in seconds, and is so probable.
+# A detection is final when it rests on so many seconds of audio and has at least this probability.
 DETECTION_THRESHOLDS = ((2.0, 0.9), (5.0, 0.5))
-# After so much sound the best guess is kept, however improbable.
+# From so much audio the most probable language is kept, however improbable.
 MAX_DETECTION_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedLanguage:
-    """What a window was taken for."""
+    """The language detected in a window."""
 
     language: str  # ISO code
     probability: float
@@ -29,26 +29,26 @@ class StreamLanguage:
     """The language of one stream."""
 
     def __init__(self, language: str | None) -> None:
-        """Begin with the language given, or None to hear it."""
-        self._settled = None if language is None else DetectedLanguage(language, 1.0)
+        """Begin with the language given, or None to detect it."""
+        self._fixed = None if language is None else DetectedLanguage(language, 1.0)
 
     @property
-    def settled(self) -> DetectedLanguage | None:
-        """The language to decode in, or None while it must be heard again."""
-        return self._settled
+    def fixed(self) -> DetectedLanguage | None:
+        """The language to decode in, or None while each window must detect it."""
+        return self._fixed
 
-    def hear(
+    def observe(
         self, probabilities: Mapping[str, float], num_samples: int, is_final: bool
     ) -> DetectedLanguage:
-        """Judge a window, and settle if it is convincing.
+        """Detect a window's language, and fix it if that is certain enough.
 
         Args:
             probabilities: of each language, from the start-of-transcript position.
-            num_samples: of sound in the window.
-            is_final: a final window that is convincing enough to be written is so for the rest.
+            num_samples: of audio in the window.
+            is_final: a final window needs the probability only, and not the length.
         """
-        if self._settled is not None:
-            return self._settled
+        if self._fixed is not None:
+            return self._fixed
         language = max(probabilities, key=lambda code: probabilities[code])
         detected_language = DetectedLanguage(language, probabilities[language])
         seconds = num_samples / SAMPLE_RATE
@@ -56,5 +56,5 @@ class StreamLanguage:
             (is_final or seconds >= least_s) and detected_language.probability >= least
             for least_s, least in DETECTION_THRESHOLDS
         ):
-            self._settled = detected_language
+            self._fixed = detected_language
         return detected_language

@@ -1,4 +1,4 @@
-"""When a text goes round in circles, told by its tokens while it is decoded, or by how it packs."""
+"""Detect repetition: in tokens while decoding, or by compression ratio afterwards."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MIN_LOOP_TOKENS = 32
 
 
 def compression_ratio(text: str) -> float:
-    """Say how well a text compresses: above 2.4 it repeats itself (whisper/utils.py). "" is 0."""
+    """Return a text's compression ratio; above 2.4 it repeats itself (whisper/utils.py)."""
     data = text.encode()
     return len(data) / len(zlib.compress(data)) if data else 0.0
 
 
 def find_loop(tokens: Sequence[int], timestamp_begin: int) -> int | None:
-    """Say where a sequence began to repeat itself, if it ends in a loop.
+    """Find where a sequence began to repeat itself, if it ends in a loop.
 
     Timestamps do not count: a loop of text goes on while they advance.
 
     Returns:
-        The number of tokens to keep: all up to the end of the loop's first round.
+        The number of tokens to keep, all up to the end of the first repetition, or None.
     """
     text = [token for token in tokens if token < timestamp_begin]
     for period in range(1, len(text) // MIN_LOOP_REPEATS + 1):

@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.checkpoint.model_config import ModelConfig
 from engine.decoding.tokenizer import Tokenizer
 
-ARGMAX_BLOCK = 256  # tokens looked at together when the most probable one is sought
+ARGMAX_BLOCK = 256  # tokens compared at once in the search for the most probable one
 MAX_INITIAL_TIMESTAMP = 50  # steps of 0.02 s: speech starts within 1 s (whisper/decoding.py)
 
 
@@ -33,7 +33,7 @@ class RuleState:
     last_time: Tensor  # (N,) int64: the last timestamp token; timestamp_begin - 1 before the first
 
     def take(self, rows: Tensor) -> RuleState:
-        """Give the state of some rows, (M,) int64, in their order."""
+        """Return the state of some rows, (M,) int64, in their order."""
         return RuleState(
             self.is_first[rows],
             self.last_is_time[rows],
@@ -108,7 +108,7 @@ class Rules:
         return self._never
 
     def start(self, num_rows: int) -> RuleState:
-        """Give the state of rows that have sampled nothing yet."""
+        """Return the state of rows that have sampled nothing yet."""
         no = torch.zeros(num_rows, dtype=torch.bool, device=self._times.device)
         return RuleState(
             is_first=~no,
@@ -118,7 +118,7 @@ class Rules:
         )
 
     def advance(self, state: RuleState, tokens: Tensor) -> RuleState:
-        """Give the state after each row has sampled its token, (N,) int64."""
+        """Return the state after each row has sampled its token, (N,) int64."""
         is_time = tokens >= self.timestamp_begin
         return RuleState(
             is_first=torch.zeros_like(state.is_first),
@@ -128,7 +128,7 @@ class Rules:
         )
 
     def follow(self, state: RuleState, tokens: Tensor) -> RuleState:
-        """Give the states along a draft, as if its tokens were sampled one by one.
+        """Return the states along a draft, as if its tokens were sampled one by one.
 
         Args:
             state: of one row, before the draft.
@@ -153,7 +153,7 @@ class Rules:
         )
 
     def mask(self, logits: Tensor, state: RuleState) -> Tensor:
-        """Give a copy of the logits with -inf where the rules forbid a token.
+        """Return a copy of the logits with -inf where the rules forbid a token.
 
         Args:
             logits: (N, V) of any float type.
@@ -171,7 +171,7 @@ class Rules:
         return masked
 
     def sample_greedy(self, logits: Tensor, state: RuleState) -> SampledToken:
-        """Choose the most probable token that the rules allow: the argmax of `mask`.
+        """Sample greedily: the most probable token that the rules allow, the argmax of `mask`.
 
         Overwrites logits that are float32: a copy of 8 MB for a draft of 40 tokens costs more than
         the search.
@@ -198,7 +198,7 @@ class Rules:
         return SampledToken(tokens, logprobs)
 
     def _forbidden(self, state: RuleState) -> Tensor:
-        """Give what to add to the logits, (V,) or (N, V): 0 or -inf."""
+        """Return what to add to the logits, (V,) or (N, V): 0 or -inf."""
         if self.with_timestamps:
             return self._never  # the first token is a timestamp anyway
         return torch.where(state.is_first[:, None], self._first, self._never)
@@ -244,7 +244,7 @@ def build_rules(
 
 
 def gather_columns(x: Tensor, columns: Tensor) -> Tensor:
-    """Pick one value from each row of (N, V): (N,)."""
+    """Gather one value from each row of (N, V): (N,)."""
     return x.gather(1, columns[:, None])[:, 0]
 
 
@@ -272,7 +272,7 @@ def find_highest(x: Tensor) -> Highest:
 def sample(
     masked: Tensor, temperature: Tensor, generator: torch.Generator | None = None
 ) -> SampledToken:
-    """Draw a token for each row, with its own temperature; 0 takes the most probable.
+    """Sample a token for each row, with its own temperature; 0 takes the most probable.
 
     Args:
         masked: (N, V) float32, from `Rules.mask`.
@@ -286,7 +286,7 @@ def sample(
 
 
 def no_speech_probability(logits: Tensor, no_speech: int) -> Tensor:
-    """Give the probability that nobody speaks, (N,) float32.
+    """Return the probability that there is no speech, (N,) float32.
 
     Args:
         logits: (N, V), unmasked, at the position of <|startoftranscript|>.
@@ -297,7 +297,7 @@ def no_speech_probability(logits: Tensor, no_speech: int) -> Tensor:
 
 
 def language_probabilities(logits: Tensor, languages: Tensor) -> Tensor:
-    """Give the probability of each language among those of the model, (N, L) float32.
+    """Return the probability of each language among those of the model, (N, L) float32.
 
     Args:
         logits: (N, V), unmasked, at the position of <|startoftranscript|>.

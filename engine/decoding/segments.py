@@ -29,7 +29,7 @@ def parse_segments(
     """Split what was sampled at its timestamps.
 
     Every text token lands in exactly one segment, in order, but for those that the model places
-    behind the end of the sound: nobody speaks in the padding. Text before the first timestamp
+    after the end of the audio: there is no speech in the padding. Text before the first timestamp
     starts with the window; text that no timestamp closes ends with it. Two timestamps in a row
     are silence between segments.
 

@@ -149,7 +149,7 @@ class Tokenizer:
     def start_sequence(
         self, language: str | None, task: Task, with_timestamps: bool = True
     ) -> tuple[int, ...]:
-        """Give the tokens that a transcript starts with.
+        """Return the tokens that a transcript starts with.
 
         Args:
             language: one of `languages`; of no effect in an English-only model.
@@ -187,23 +187,23 @@ def build_prompt(
     Returns:
         start alone where there is nothing to know.
     """
-    room = max_positions // 2 - 1
+    max_tokens = max_positions // 2 - 1
     previous = tokenizer.encode(" " + previous_text.strip()) if previous_text.strip() else []
     words: list[int] = []
-    room_for_words = max(room // 2, room - len(previous))
+    max_words = max(max_tokens // 2, max_tokens - len(previous))
     for hotword in hotwords:
         separator = "," if words else ""
         tokens = tokenizer.encode(f"{separator} {hotword.strip()}") if hotword.strip() else []
-        if len(words) + len(tokens) <= room_for_words:
+        if len(words) + len(tokens) <= max_words:
             words += tokens
-    previous = previous[max(len(previous) - (room - len(words)), 0) :]
+    previous = previous[max(len(previous) - (max_tokens - len(words)), 0) :]
     if not words and not previous:
         return tuple(start)
     return (tokenizer.start_of_prev, *words, *previous, *start)
 
 
 def byte_characters() -> dict[int, str]:
-    """Give the printable character that stands for each byte in a byte-level vocabulary.
+    """Return the printable character that stands for each byte in a byte-level vocabulary.
 
     The rule of GPT-2 (encoder.py: bytes_to_unicode): visible Latin-1 characters stand for
     themselves, the other bytes for the characters from U+0100 on, in order.

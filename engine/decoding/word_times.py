@@ -1,4 +1,4 @@
-"""When each word was said, from the cross-attention of the heads that follow the sound.
+"""When each word was spoken, from the cross-attention of the heads that follow the audio.
 
 Follows whisper/timing.py: attention normalised over tokens, smoothed by a median over frames,
 averaged over heads; dynamic time warping finds the monotonic path of tokens through frames; tokens
@@ -24,12 +24,14 @@ from engine.model.folded_tail import SAMPLES_PER_POSITION
 
 SAMPLES_PER_FRAME = SAMPLES_PER_POSITION
 MEDIAN_WIDTH = 7  # frames (whisper/timing.py)
-# whisper/timing.py: merge_punctuations; those before a word, and those after one
+# marks before a word and after one (whisper/timing.py: merge_punctuations)
 OPENING_PUNCTUATION = "\"'“¿([{-"
 CLOSING_PUNCTUATION = "\"'.。,，!！?？:：”)]}、"
 SENTENCE_END_MARKS = ".。!！?？"
-MAX_TYPICAL_DURATION = 11_200  # 0.7 s: a word that is typical lasts no longer (whisper/timing.py)
-MAX_OVERHANG = 8_000  # 0.5 s: how far words may reach out of their segment (whisper/timing.py)
+MAX_TYPICAL_DURATION = (
+    11_200  # 0.7 s: the median word counts as no longer than this (whisper/timing.py)
+)
+MAX_OVERHANG = 8_000  # 0.5 s: how far a word may extend beyond its segment (whisper/timing.py)
 
 # comparators that bring the median of seven values to place 3 (N. Devillard, "Fast median search")
 MEDIAN_NETWORK: tuple[tuple[int, int], ...] = (
@@ -64,7 +66,7 @@ def find_token_starts(attention: Tensor, num_frames: int, rows: Sequence[int]) -
     Args:
         attention: (heads, T, F) attention logits of the alignment heads; a row is a position that
             predicts a token.
-        num_frames: of the sound; the frames behind it have no part in the softmax.
+        num_frames: of the audio; the frames behind it have no part in the softmax.
         rows: of the tokens to find, ascending. The others help to normalise: timestamps are left
             out of the path, where they would take the pauses that the words around them own.
 
@@ -73,7 +75,7 @@ def find_token_starts(attention: Tensor, num_frames: int, rows: Sequence[int]) -
     """
     weights = attention[:, :, :num_frames].float().softmax(dim=2)
     deviation, mean = torch.std_mean(weights, dim=1, keepdim=True, correction=0)
-    # a frame that all tokens attend to alike says nothing: its weights are 0, not NaN
+    # a frame that all tokens attend to equally carries no information: its weights are 0, not NaN
     weights = (weights[:, list(rows)] - mean) / deviation.clamp(min=1e-12)
     matrix = median_filter(weights).mean(dim=0)
     starts = warp(matrix.cpu().double().numpy())
@@ -81,7 +83,7 @@ def find_token_starts(attention: Tensor, num_frames: int, rows: Sequence[int]) -
 
 
 def median_filter(x: Tensor) -> Tensor:
-    """Take the median of 7 along the last dimension, mirrored at its ends.
+    """Compute the median of 7 along the last dimension, mirrored at its ends.
 
     Where there are too few frames to mirror, x comes back as it is (whisper/timing.py).
     """
@@ -143,15 +145,15 @@ def align_words(
     start: int,
     end: int,
 ) -> list[tuple[Word, ...]]:
-    """Give the words of each segment their times and probabilities.
+    """Compute the words of each segment with their times and probabilities.
 
     Args:
         attention: (heads, T, F) logits of the alignment heads, a frame each 20 ms, on any device.
             Row t is the position that predicts the t-th sampled token; one more, the position of
-            the last sampled token, tells where the last word ends.
+            the last sampled token, shows where the last word ends.
         segments: of a window, from `segments.parse_segments`.
         logprobs: of each sampled token.
-        language: tells whether words are written with spaces.
+        language: decides whether words are written with spaces.
         start, end: of the window, in samples from the start of the stream.
 
     Returns:
@@ -213,13 +215,13 @@ def time_words(
 
 
 def median_duration(words: Sequence[_TimedWord]) -> int:
-    """Say how long a typical word lasts; words without duration do not count."""
+    """Return how long a typical word lasts; words without duration do not count."""
     durations = [word.duration for word in words if word.duration > 0]
     return min(int(np.median(durations)), MAX_TYPICAL_DURATION) if durations else 0
 
 
 def shorten_at_sentence_ends(words: Sequence[_TimedWord], longest: int) -> None:
-    """Cut the pause off that a sentence's last mark, or the next one's first word, is given."""
+    """Cut off the pause that is counted to a sentence's last mark or to the next first word."""
     for i in range(1, len(words)):
         word = words[i]
         if word.duration > longest:
@@ -279,7 +281,7 @@ def fit_segment(
 
 
 def put_in_order(words: Sequence[_TimedWord], start: int, end: int) -> None:
-    """Give each word at least a frame, where there is room, after the one before it."""
+    """Order words in time, each at least a frame long where the window allows it."""
     edge = start
     for word in words:
         word.start = max(word.start, edge)

@@ -1,6 +1,6 @@
 """Attention, the one part of the model that differs between devices.
 
-A backend owns the K/V pools and computes attention over them: `plan_*` once a pass, then `run_*`
+A backend owns the K/V pools and computes attention over them: `plan_*` once a step, then `run_*`
 once a layer. Tokens of all rows lie packed one after another, without padding.
 """
 
@@ -17,9 +17,9 @@ from engine.model.folded_tail import KeptPositions
 
 @dataclass(frozen=True, slots=True)
 class DecoderRow:
-    """One sequence's share of a decoder pass."""
+    """One sequence's share of a decoder step."""
 
-    num_queries: int  # tokens of this pass, at positions num_cached, num_cached + 1, ...
+    num_queries: int  # tokens of this step, at positions num_cached, num_cached + 1, ...
     num_cached: int  # positions whose self-attention K/V are in the pool already
     self_pages: tuple[int, ...]  # hold num_cached + num_queries positions or more
     cross_pages: tuple[int, ...]  # hold kept.num_positions
@@ -33,7 +33,7 @@ class Attention(Protocol):
     """
 
     def plan_encoder(self, kept_positions: Sequence[KeptPositions]) -> None:
-        """Prepare a pass of the encoder over these windows."""
+        """Prepare an encode of these windows."""
         ...
 
     def run_encoder(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -44,13 +44,13 @@ class Attention(Protocol):
         """Write the windows' cross-attention K/V, planned by plan_encoder, into their pages.
 
         Args:
-            pages: of each window; a window that lost its pages has none, and is left out.
+            pages: of each window; a window without pages is left out.
             kv: (N, L, 2, H, D), L decoder layers.
         """
         ...
 
     def plan_decoder(self, rows: Sequence[DecoderRow]) -> None:
-        """Prepare a pass of the decoder over these rows."""
+        """Prepare a decoder step over these rows."""
         ...
 
     def run_self(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# A CPU's float32 products of a few rows that are not fours round otherwise than those of many, and
-# a token's text would depend on who is decoded with it.
+# On a CPU, float32 products of fewer rows than this round differently unless their number is a
+# multiple of four. Results would then depend on what else is in the batch, so the rows are padded.
 MIN_UNPADDED_ROWS = 16
 ROW_MULTIPLE = 4
 
@@ -40,7 +40,7 @@ class Int8Linear:
     """A linear layer with 8-bit weights and activations, on a CPU, float32 outside.
 
     Each output of the weights has its scale, and so has each row of x, found as it comes. Sums of
-    products are integers, hence exact: a row's result does not depend on its neighbours at all.
+    products are integers, hence exact: a row's result is batch-invariant.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -73,5 +73,5 @@ class Int8Linear:
 
 
 def has_int8() -> bool:
-    """Say whether this processor multiplies 8-bit integers fast, and this torch lets it."""
+    """Return whether this processor multiplies 8-bit integers fast and this torch supports it."""
     return torch.cpu._is_vnni_supported() and "fbgemm" in torch.backends.quantized.supported_engines

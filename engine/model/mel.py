@@ -1,8 +1,8 @@
-"""The log-mel spectrogram that Whisper hears.
+"""The log-mel spectrogram that Whisper takes as its input.
 
 Follows whisper/audio.py and transformers' WhisperFeatureExtractor: the waveform, not the
-spectrogram, is padded with zeros to 30 s. Frames that touch no sound are a known constant, so
-they are not computed: a short window costs what its sound costs, and the result is the same.
+spectrogram, is padded with zeros to 30 s. Frames that touch no audio are a known constant, so
+they are not computed: a short window costs only its own length, and the result is the same.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ class LogMel:
             windows: each (T,) float32 in [-1, 1], 16 kHz, on the device, 0 < T <= MAX_WINDOW.
 
         Returns:
-            As many columns as the longest window's sound touches.
+            As many columns as the longest window's audio touches.
         """
         longest = max(len(window) for window in windows)
         assert 0 < longest <= MAX_WINDOW, longest
         num_frames = min(count_frames(longest), NUM_FRAMES)
         # Only what the frames read, but enough of it to mirror the beginning.
         num_samples = min(max((num_frames - 1) * HOP + HALF_FRAME, HALF_FRAME + 1), MAX_WINDOW)
-        sound = self._window.new_zeros(len(windows), num_samples)
-        for row, window in zip(sound, windows, strict=True):
+        audio = self._window.new_zeros(len(windows), num_samples)
+        for row, window in zip(audio, windows, strict=True):
             row[: len(window)] = window
         # The transform mirrors both ends of the 30 s; the far end is silence unless it is reached.
         reaches_end = num_samples == MAX_WINDOW
         padding = (HALF_FRAME, HALF_FRAME if reaches_end else 0)
-        sound = F.pad(sound.unsqueeze(1), padding, mode="reflect").squeeze(1)
+        audio = F.pad(audio.unsqueeze(1), padding, mode="reflect").squeeze(1)
         spectrum = torch.stft(
-            sound, N_FFT, HOP, window=self._window, center=False, return_complex=True
+            audio, N_FFT, HOP, window=self._window, center=False, return_complex=True
         )[:, :, :num_frames]  # (B, 201, F)
         parts = torch.view_as_real(spectrum)
         power = parts.square().sum(dim=-1)
@@ -89,7 +89,7 @@ class LogMel:
 
 
 def count_frames(num_samples: int) -> int:
-    """Give the number of leading frames that touch the first num_samples samples."""
+    """Count the leading frames that touch the first num_samples samples."""
     return -(-(num_samples + HALF_FRAME) // HOP)
 
 

@@ -1,4 +1,4 @@
-"""In which numbers a device computes a model."""
+"""Numeric precision of a model on each device."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ A sequence whose pages lie in one run is read as a slice of the pool, without a 
 pages are scattered is gathered first. Rows are attended one after another: on a CPU a row's work
 is long compared with a call.
 
-What a token gets does not depend on who is read with it. Matrix products round alike for 4 rows
-or more and within 128 summands, so fewer rows are filled up, and longer sums are added up in
-blocks of 128. A draft that is checked in one pass then gives the very bits of single steps.
+It is batch-invariant: a token's results do not depend on what else is in the batch. Matrix products
+of 4 rows or more, and of up to 128 summands, round every row identically. So fewer rows are padded
+to 4, and longer sums are added in blocks of 128. A draft that is verified in one step is therefore
+bitwise equal to single steps.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ VECTOR_LENGTH = 16  # a softmax over whole vectors adds up the same, whatever ma
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
-    """Where one row's tokens, keys and values lie in this pass."""
+    """Where one row's tokens, keys and values lie in this step."""
 
     tokens: slice  # of the packed tokens
-    keys: slice | Tensor  # slots of the self pool, up to this pass's last, in whole vectors
+    keys: slice | Tensor  # slots of the self pool, up to this step's last, in whole vectors
     mask: Tensor  # (num_queries or MIN_ROWS, keys): 0, or -inf for what comes later
     cross: slice | Tensor  # slots of the cross pool
     bias: Tensor  # (1, positions) of cross-attention: log of what each counts for
@@ -85,7 +86,7 @@ class SdpaAttention:
         # zeros up to the diagonal, then -inf; a row more for each that fills up the last one
         T = -(-config.max_target_positions // VECTOR_LENGTH) * VECTOR_LENGTH
         self._causal = torch.full((T + MIN_ROWS, T), -math.inf, dtype=dtype, device=device).triu(1)
-        # sliced so that it changes from 0 to log r where a window's folded positions begin
+        # sliced so that the bias changes from 0 to log r where a window's folded positions begin
         self._bias_lines: dict[int, Tensor] = {}
         self._num_positions = P
         self._dtype = dtype
@@ -182,7 +183,7 @@ class SdpaAttention:
         return slots.flatten()[:count]
 
     def _bias(self, kept: KeptPositions) -> Tensor:
-        """Give what is added to a window's logits: (1, positions)."""
+        """Return what is added to a window's logits: (1, positions)."""
         line = self._bias_lines.get(kept.weight)
         if line is None:  # one for each factor in use, and 1
             line = torch.zeros(2 * self._num_positions, dtype=self._dtype, device=self._device)
@@ -201,7 +202,7 @@ def attend_all(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Attend from (T, H, D) to (S, H, D), each query with the same rounding in any company.
+    """Attend from (T, H, D) to (S, H, D), batch-invariantly: each query rounds alike.
 
     Args:
         bias: (T or MIN_ROWS, S) or (1, S), added to the logits.

@@ -60,7 +60,7 @@ class Whisper:
         """Build the model from `weights.load_weights`; tensors are taken as they are.
 
         Args:
-            make_linear: makes the linear layers where nothing else is said.
+            make_linear: makes the linear layers of a stack that is not given.
             encoder: makes the encoder's layers, and the projection to cross-attention K/V.
             decoder: makes the decoder's layers.
         """
@@ -97,11 +97,11 @@ class Whisper:
     def embed_audio(self, mel: Mel, kept_positions: Sequence[KeptPositions]) -> Tensor:
         """Run the convolutions and add positional embeddings: (N, C) of the kept positions.
 
-        Positions that hear only silence are all the same before the embedding, so they are
-        computed once, from a spectrogram that is shortened to the sound and a little silence.
+        Positions that see only silence are all the same before the embedding, so they are
+        computed once, from a spectrogram that is shortened to the audio and a little silence.
         """
         B, _, num_sound = mel.frames.shape
-        # 8 silent frames: a position hears 5, and the last position also hears the end's zeros
+        # 8 silent frames: a position sees 5, and the last position also sees the end's zeros
         num_frames = min(num_sound + num_sound % 2 + 8, 2 * self.config.max_source_positions)
         x = mel.dense(num_frames).to(self._embedding.dtype)
         x = self._conv2(self._conv1(x))  # (B, C, num_frames // 2)

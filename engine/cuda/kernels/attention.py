@@ -1,8 +1,8 @@
 """Attention of a decoder pass over paged K/V: a new token or a draft's many, by the same kernel.
 
-The tokens of a pass are cut into tiles of up to 16 successive tokens of one sequence, which read
-its keys and values once. Keys come in blocks that lie at fixed positions, whoever asks, so a token
-gets the same bits alone as in a draft.
+The tokens of a step are cut into tiles of up to 16 successive tokens of one sequence, which read
+its keys and values once. Keys come in blocks at fixed positions, the same for every query, so a
+token's result is bitwise equal alone and in a draft.
 
 Pools are (pages, 2, H, page size, D): a head's positions in a page lie together.
 """

@@ -64,7 +64,7 @@ def window_attention_kernel(
         m = tl.arange(0, BLOCK_M)
         n = tl.arange(0, LAST_N)
         d = tl.arange(0, D)
-        # those behind the window are another's, or nobody's, and are not written
+        # those after the window belong to another or to none, and are not written
         queries = q.load([first, h * D])
         highest = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
         mass = tl.zeros((BLOCK_M,), dtype=tl.float32)

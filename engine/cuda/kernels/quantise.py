@@ -47,7 +47,7 @@ def quantise_norm_kernel(
 
 @triton.jit
 def scaled_gelu(x, scale):
-    """Give gelu(x) * scale by the same approximation as cuBLAS's, where it is part of a product."""
+    """Return gelu(x) * scale by the approximation that cuBLAS fuses with a product."""
     inner = 0.7978845608028654 * x * (1.0 + 0.044715 * x * x)
     bent = tl.inline_asm_elementwise(
         "tanh.approx.f32 $0, $1;", "=f,f", [inner], dtype=tl.float32, is_pure=True, pack=1

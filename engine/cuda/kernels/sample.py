@@ -1,6 +1,6 @@
 """Sample tokens on the device by the rules of `engine.decoding.rules`, and link pass to pass.
 
-What a sequence needs from one pass to the next stays in its slot: the token it says next, where
+What a sequence needs from one pass to the next stays in its slot: the token sampled last, where
 that stands, and what the rules know of it. So a pass can start before the host has read the one
 before it.
 """
@@ -10,7 +10,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-SLOT_FIELDS = 8  # what it says next, its position, the rules' state (4), the limit of positions
+SLOT_FIELDS = (
+    8  # the token sampled last, its position, the rules' state (4), the limit of positions
+)
 SCAN_FIELDS = 8  # of a chunk of words
 STATE_FIELDS = 4  # of a token: the rules' state before the next one is sampled
 
