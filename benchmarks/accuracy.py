@@ -5,7 +5,7 @@
 A simulated clock plays every recording to a session; only the decodes are real. Whole recordings
 go through the same speech detection, in windows of up to 30 s. Where nobody speaks, words that
 were settled or final are counted, and so are all that were ever shown. With --shifts, each
-recording is played so many times, each with a little more silence before it; the differences come
+recording is played several times, with ever more silence in front; the differences come
 with their standard error over recordings. On a GPU, take more recordings at once.
 """
 
@@ -105,7 +105,7 @@ async def measure(
     show: bool = False,
     texts: Path | None = None,
 ) -> dict[str, Tally]:
-    """Stream and decode all recordings, so many at a time."""
+    """Stream and decode all recordings, several at a time."""
     tallies: dict[str, Tally] = defaultdict(Tally)
     room = asyncio.Semaphore(at_once)
 
@@ -131,7 +131,7 @@ async def _measure_one(
     *,
     show: bool,
 ) -> dict[str, object]:
-    """Add a recording to the tally of its kind, and give what was written of it."""
+    """Add a recording to the tally of its kind, and return what was written of it."""
     category = recording.category
     if category.startswith("lang"):
         category += f" {recording.language}"

@@ -53,7 +53,7 @@ async def decode(
 
 
 def find_difference(a: Hypothesis, b: Hypothesis) -> int:
-    """Give the place of the first token that differs."""
+    """Return the index of the first token that differs."""
     pairs = zip(a.tokens, b.tokens, strict=False)
     same = (n for n, (x, y) in enumerate(pairs) if x != y)
     return next(same, min(len(a.tokens), len(b.tokens)))

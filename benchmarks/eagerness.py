@@ -104,7 +104,7 @@ async def measure(
     at_once: int = 4,
     texts: Path | None = None,
 ) -> Result:
-    """Play all recordings with one setting, so many at a time."""
+    """Play all recordings with one setting, several at a time."""
     result = Result()
     room = asyncio.Semaphore(at_once)
     settings = SessionSettings(language="en", delay=delay, word_times=True)

@@ -54,7 +54,7 @@ def noise(seconds: float, seed: int = 0) -> Window:
 
 
 async def round_trip_ms(engine: Engine, seconds: float) -> float:
-    """Measure the median time of one window of so many seconds."""
+    """Measure the median time of one window of a length."""
     window, times = noise(seconds), []
     async with engine.stream(StreamOptions(language="en")) as stream:
         for _ in range(ROUNDS):
@@ -65,7 +65,7 @@ async def round_trip_ms(engine: Engine, seconds: float) -> float:
 
 
 async def measure_loop(engine: Engine, num_streams: int, seconds: float) -> dict[str, float]:
-    """Decode on so many streams, and watch a timer meanwhile."""
+    """Decode on a number of streams, and watch a timer meanwhile."""
     late, num_windows, end = [], 0, time.monotonic() + seconds
 
     async def decode(seed: int) -> None:

@@ -1,11 +1,11 @@
-"""What does folding the silence after the sound cost in words, and what does it save in time?
+"""What does folding the silence after the audio cost in words, and what does it save in time?
 
     python -m benchmarks.folded_tail [--model base] [--tails full 10 25 50] [--margins 0.5 1 2]
     python -m benchmarks.folded_tail --figure docs/window_cost.png
 
 Recordings of speech of at most 30 s, whole and cut after 35 % and 65 %, are decoded as final
 windows under each setting, with the language given. Whole ones are scored against the truth; all
-are compared with what the full encoder gives. A loop is a text that the guard stopped or that
+are compared with what the full encoder writes. A loop is a text that the guard stopped or that
 compresses better than 2.4.
 
 One text hangs on rounding; the mean of many does not. With --shifts, whole recordings are decoded
@@ -55,7 +55,7 @@ class Score:
     encode_ms: float = 0.0
 
     def list_errors(self, *, is_english: bool) -> dict[str, Errors]:
-        """Give the errors in English recordings, or in all others, by name."""
+        """Return the errors in English recordings, or in all others, by name."""
         return {
             name: errors
             for language, by_name in self.errors.items()
@@ -122,7 +122,7 @@ def score(
 
 
 def rate(errors: dict[str, Errors]) -> float:
-    """Give the word error rate of recordings together, in percent."""
+    """Return the word error rate of recordings together, in percent."""
     return sum(errors.values(), Errors()).rate
 
 
@@ -210,7 +210,7 @@ async def compare_tails(arguments: argparse.Namespace) -> None:
 
 
 async def measure_cost(engine: LocalEngine, audio: Samples, repeats: int) -> list[float]:
-    """Give the median processor time, ms, of a window of each of SECONDS, with its draft.
+    """Return the median processor time, ms, of a window of each of SECONDS, with its draft.
 
     Unlike the time on the clock, it says the same on a machine that does other things too.
     """

@@ -132,7 +132,7 @@ async def _prepare_one(engine: Engine, recording: Recording) -> Clip:
 async def measure(
     served: Served, clips: list[Clip], start: Start, num_streams: int, minutes: float
 ) -> Result:
-    """Play to so many streams at once, each its own share of the clips, over and over."""
+    """Play to several streams at once, each its own share of the clips, over and over."""
     until = time.monotonic() + minutes * 60
     total = Result()
 

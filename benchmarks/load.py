@@ -87,7 +87,7 @@ async def run_phase(
     num_clients: int,
     arguments: argparse.Namespace,
 ) -> Phase:
-    """Let so many clients come and go for the time of a phase."""
+    """Let a number of clients come and go for the time of a phase."""
     phase, end = Phase(num_clients), time.monotonic() + arguments.seconds
     protocols = arguments.protocols.split(",")
 

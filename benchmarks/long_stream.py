@@ -26,7 +26,7 @@ from engine.api import SAMPLE_RATE, Samples
 from streamer.protocol import Final, Start
 from streamer.transcription.word import key
 
-FIRST_S = 60.0  # memory is compared with what it was after this much sound
+FIRST_S = 60.0  # memory is compared with what it was after this much audio
 REST_S = 25.0  # before memory is measured for the last time: what was freed is given back
 PACKET = SAMPLE_RATE // 2
 
@@ -44,7 +44,7 @@ class Streamed:
     """What came of the stream."""
 
     words: list[Said] = field(default_factory=list)
-    memory: list[tuple[float, float]] = field(default_factory=list)  # seconds of sound, MiB
+    memory: list[tuple[float, float]] = field(default_factory=list)  # seconds of audio, MiB
 
 
 async def main() -> None:

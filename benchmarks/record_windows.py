@@ -1,7 +1,7 @@
 """Which windows do live streams ask for, and how much of each is decoded?
 
 Plays long recordings to sessions at the pace of real time, with base, and writes a table of all
-windows: what `benchmarks.cuda.live` draws from. Sound comes a second at a time, and a stream
+windows: what `benchmarks.cuda.live` draws from. Audio comes a second at a time, and a stream
 asks for about two windows a second. A service that takes long to answer keeps its windows shorter:
 that is a table of its own.
 

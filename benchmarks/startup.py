@@ -37,7 +37,7 @@ class Timing:
     healthy_s: float  # /healthz answers
     ready_s: float  # /readyz says so: the model is loaded and warm
     caption_s: float  # the first text arrives
-    speech_s: float  # of that, sound that was played before there was text
+    speech_s: float  # of that, audio that was played before there was text
     stop_s: float  # from SIGTERM to the end of the process
 
 

@@ -35,7 +35,7 @@ REPEATS = 9
 
 
 def measure(run: Callable[[], object]) -> float:
-    """Give the median time of some runs, ms."""
+    """Return the median time of some runs, ms."""
     times = []
     for _ in range(REPEATS + 2):
         start = time.perf_counter()
@@ -45,7 +45,7 @@ def measure(run: Callable[[], object]) -> float:
 
 
 def make_sequences(engine: LocalEngine, count: int, kept: KeptPositions) -> list[Sequence]:
-    """Make sequences that hold pages as the scheduler would give them."""
+    """Make sequences that hold pages as the scheduler assigns them."""
     self_pool, cross_pool = PagePool(10_000, SELF_PAGE_SIZE), PagePool(10_000, CROSS_PAGE_SIZE)
     prefix = list(engine.tokenizer.start_sequence("en", Task.TRANSCRIBE))
     sequences = []

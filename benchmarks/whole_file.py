@@ -1,4 +1,4 @@
-"""How fast are whole recordings written, against faster-whisper: same model, cores and sound?
+"""How fast are whole recordings written, against faster-whisper: same model, cores and audio?
 
     python -m benchmarks.whole_file [--model base] [--seconds 240]
 

@@ -35,7 +35,7 @@ STRIDE = 13  # seconds between the positions at which windows begin
 
 
 async def time_ours(engine: LocalEngine, windows: Sequence[Window]) -> float:
-    """Give the seconds for windows of as many streams, asked for at once."""
+    """Return the seconds that windows of several streams take, asked for at once."""
     async with AsyncExitStack() as stack:
         streams = [
             await stack.enter_async_context(engine.stream(StreamOptions(language="en")))
@@ -49,7 +49,7 @@ async def time_ours(engine: LocalEngine, windows: Sequence[Window]) -> float:
 
 
 def time_peer(model: faster_whisper.WhisperModel, windows: Sequence[Window]) -> float:
-    """Give the same of the peer, a thread for each window."""
+    """Return the same for the peer, a thread for each window."""
 
     def transcribe(window: Window) -> None:
         segments, _ = model.transcribe(
@@ -68,7 +68,7 @@ def time_peer(model: faster_whisper.WhisperModel, windows: Sequence[Window]) -> 
 
 
 def mean(medians: Mapping[int, float]) -> float:
-    """Give what a window of a stream costs where all lengths are as frequent."""
+    """Return the cost of a stream's window where all lengths are equally frequent."""
     return sum(medians.values()) / len(medians)
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.word_times [--model base] [--every 6]
 
-The same recordings go through our engine, with the silence after the sound encoded in full and as
+The same recordings go through our engine, with the silence after the audio encoded in full and as
 by default, and through faster-whisper, which times words by CTranslate2's alignment in a second
 pass without timestamps, all with the same weights. Words that both wrote are compared.
 """

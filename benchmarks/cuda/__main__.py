@@ -216,7 +216,7 @@ def load_tokenizer(options: Options) -> Any:
 
 
 def release() -> None:
-    """Give memory back between stages."""
+    """Free memory between stages."""
     gc.collect()
     torch.cuda.empty_cache()
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.cuda.churn --model base/ --data FOLDER --seconds 600 --out churn.jsonl
 
-The whole engine, as the service uses it: each of so many speakers opens a stream, asks for windows
+The whole engine, as the service uses it: each of many speakers opens a stream, asks for windows
 that grow, each with the last as its draft, for a final with word times, and leaves. One in eight
-leaves in the middle of a decode. Memory is read every ten seconds.
+leaves during a decode. Memory is read every ten seconds.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def churn(
     seconds: float,
     note: Callable[[dict[str, float]], None],
 ) -> list[dict[str, float]]:
-    """Keep so many speakers busy, and note memory as time goes on."""
+    """Keep a number of speakers busy, and record memory as time goes on."""
     began = time.monotonic()
     num_streams = 0
     rows = []
@@ -113,7 +113,7 @@ async def churn(
 
 
 def summarise(rows: list[dict[str, float]], num_leaked: int) -> dict[str, float]:
-    """Give totals, and the least and the most that was held once everything ran."""
+    """Return totals, and the least and the most that was held once everything ran."""
     settled = [row for row in rows if row["at_s"] >= min(SETTLED_S, rows[-1]["at_s"])]
     last = rows[-1]
     result: dict[str, float] = {

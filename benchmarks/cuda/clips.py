@@ -1,4 +1,4 @@
-"""Takes recordings and the CPU's text of them to a machine with a GPU, and scores what it wrote.
+"""Carry recordings and the CPU's text of them to a machine with a GPU, and score what it wrote.
 
 python -m benchmarks.cuda.clips pack clips/      here: clips.flac, clips.json
 python -m benchmarks.cuda --clips clips/ ...     there, without the speech data
@@ -21,7 +21,7 @@ CATEGORIES = ("read_en", "spontaneous_en", "noisy_en", "level_en", "phone_8k", "
 
 
 def pack(folder: Path, model: str, fold: int | None) -> None:
-    """Write all English recordings of up to 30 s, and the tokens that the CPU gives in float32."""
+    """Write all English recordings of up to 30 s, and the tokens of the CPU in float32."""
     from benchmarks.support.jobs import make_job, run_jobs
     from benchmarks.support.recordings import list_recordings
     from engine.batching.counters import Counters

@@ -25,7 +25,7 @@ REPEATS = 20
 
 
 def measure_us(run: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Give the median time of a piece of device work, in microseconds.
+    """Return the median time of a piece of device work, in microseconds.
 
     The device is kept busy until all of it is enqueued, or a graph's launch would count too.
     """
@@ -44,7 +44,7 @@ def measure_us(run: Callable[[], object], repeats: int = REPEATS) -> float:
 
 
 def floor_us(config: ModelConfig, batch: int, num_cross: int, bytes_per_s: float) -> float:
-    """Give the time to read all that a pass must: weights, K/V of both attentions."""
+    """Return the time to read all that a pass must: weights, K/V of both attentions."""
     C, L = config.d_model, config.decoder_layers
     weights = 2 * (L * 14 * C * C + config.vocab_size * C)
     kv = batch * 4 * L * C * (num_cross + NUM_SELF)

@@ -1,4 +1,4 @@
-"""The whole engine on the GPU, as the service uses it: streams, drafts, languages, word times."""
+"""Does the whole engine on the GPU return the same text with and without drafts?"""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def make_prefix(tokenizer: Tokenizer, more: int = 0) -> tuple[int, ...]:
 
 
 def time_requests(setup: Setup, concurrency: int, num_jobs: int, *, serial: bool) -> Result:
-    """Run whole requests: windows of 30 s, 100 tokens each, so many at once."""
+    """Run whole requests: windows of 30 s, 100 tokens each, several at once."""
     noise = np.random.default_rng(1).standard_normal(30 * SAMPLE_RATE).astype(np.float32) * 0.1
     # at temperature 1 a random model does not loop
     job = Job(noise, make_prefix(setup.tokenizer), 0, 100, temperature=1.0)
@@ -250,7 +250,7 @@ def find_capacity(setup: Setup, counts: list[int], seconds: float, windows: Path
 
 
 def measure_stream(setup: Setup) -> float:
-    """Give what a stream holds while a window of 30 s is decoded, in MB; an idle one nothing."""
+    """Return the MB that a stream holds while 30 s are decoded; an idle one holds none."""
     config = make_config(setup.name)
     window = config.cross_kv_bytes_per_position(2) * config.max_source_positions
     text = config.self_kv_bytes_per_token(2) * config.max_target_positions

@@ -1,4 +1,4 @@
-"""Does the GPU write what the CPU writes, whoever is in the batch, graph or not?"""
+"""Does the GPU write what the CPU writes, whatever else is in the batch, graph or eager?"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Setup:
     max_batch: int
 
     def decode(self, jobs: list[Job], at_once: int, seed: int = 1) -> list[list[int]]:
-        """Decode windows, so many at once, and give their tokens."""
+        """Decode windows, several at once, and return their tokens."""
         scheduler = Scheduler(
             PagePool(NUM_PAGES, 16, in_runs=False),
             PagePool(NUM_PAGES, 50, in_runs=False),
@@ -72,7 +72,7 @@ def set_up(
 
 
 def cut_windows(sounds: list[Samples], count: int, seed: int = 1) -> list[Samples]:
-    """Cut so many windows of 0.5 to 30 s out of recordings."""
+    """Cut a number of windows of 0.5 to 30 s out of recordings."""
     draw = random.Random(seed)
     windows = []
     while len(windows) < count:

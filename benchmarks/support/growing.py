@@ -1,4 +1,4 @@
-"""Windows as a live session sends them: they grow with the sound, and slide when they are long."""
+"""Windows as a live session sends them: they grow with the audio, and slide when they are long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def grow(audio: Samples, step: int = SAMPLE_RATE) -> Iterator[Window]:
 
     Args:
         audio: (T,) of the whole recording.
-        step: sound that arrives between two windows.
+        step: audio that arrives between two windows.
     """
     start = 0
     end = 0

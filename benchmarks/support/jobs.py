@@ -88,7 +88,7 @@ def run_jobs(
     eagerness: float = 0.7,
     on_turn: Callable[[], None] = lambda: None,
 ) -> list[Sequence]:
-    """Run all jobs, at most so many at once, joining at random moments; in the jobs' order.
+    """Run all jobs, which join at random moments, and return their sequences in the jobs' order.
 
     Args:
         eagerness: the chance that a free place is taken at once.

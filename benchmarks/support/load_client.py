@@ -29,8 +29,8 @@ class Said:
     """A text that the service will not change any more."""
 
     text: str
-    end_s: float  # of the sound that it covers
-    at_s: float  # when it arrived, from the start of the sound
+    end_s: float  # of the audio that it covers
+    at_s: float  # when it arrived, from the start of the audio
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ Read = Callable[[Visit, dict[str, Any], float], bool]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a protocol opens, sends sound, ends, and says what it hears."""
+    """How a protocol opens, sends audio, ends, and reports text."""
 
     path: str
     opening: str | None

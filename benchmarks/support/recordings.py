@@ -51,7 +51,7 @@ class Recording:
 
 
 def shift(samples: Samples, number: int) -> Samples:
-    """Put a little silence before sound, (T,) -> (T + number * SHIFT,).
+    """Put a little silence before the audio, (T,) -> (T + number * SHIFT,).
 
     One text hangs on rounding; the mean of several does not.
     """
@@ -89,7 +89,7 @@ def list_recordings(data: Path = DATA) -> list[Recording]:
 
 
 def sample(recordings: list[Recording], minutes: float) -> list[Recording]:
-    """Take about so many minutes of each category, evenly from its whole list."""
+    """Choose about `minutes` of each category, evenly from its whole list."""
     by_category = defaultdict(list)
     for recording in recordings:
         by_category[recording.category].append(recording)

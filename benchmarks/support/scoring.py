@@ -80,7 +80,7 @@ def normalize(text: str, language: str, *, digits: bool = False) -> list[str]:
 
 
 def standard_error(more: Sequence[int], num_words: int) -> float:
-    """Give the standard error, in points, of the difference of two error rates.
+    """Return the standard error, in points, of the difference of two error rates.
 
     Args:
         more: words wrong in the one more than in the other, of each recording.

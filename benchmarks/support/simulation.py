@@ -1,4 +1,4 @@
-"""Play sound to a session under a simulated clock: audio time advances, decoding costs seconds."""
+"""Play audio to a session under a simulated clock: audio time advances, decoding costs seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamer.transcription.transcriber import Transcriber
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An event and when it came, in seconds from the start of the sound."""
+    """An event and when it came, in seconds from the start of the audio."""
 
     at: float
     event: Event

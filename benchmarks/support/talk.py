@@ -16,7 +16,7 @@ LEAD_S, PAUSE_S = 0.5, 1.5  # of silence before the first recording, and after e
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """Sound, its text, and where in it someone stops to speak."""
+    """Audio, its text, and where in it someone stops to speak."""
 
     pcm: bytes  # s16le, 16 kHz
     text: str
@@ -41,7 +41,7 @@ def make_talk(clips: Sequence[tuple[Recording, Samples]], seconds: float, seed: 
 
 
 def trim(sound: Samples) -> Samples:
-    """Cut the quiet off the end, so that the end of the sound is the end of the speech."""
+    """Cut the quiet off the end, so that the end of the audio is the end of the speech."""
     frame = SAMPLE_RATE // 50
     energy = np.sqrt(np.square(sound[: len(sound) // frame * frame].reshape(-1, frame)).mean(1))
     loud = np.flatnonzero(energy > 0.05 * energy.max())

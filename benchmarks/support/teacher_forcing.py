@@ -1,4 +1,4 @@
-"""The model without the engine around it: what would it have said at one place of a text?"""
+"""Teacher forcing: what would the model have said at one place of a given text?"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TeacherForcing:
     def measure_gap(
         self, window: Window, language: str, a: Sequence[int], b: Sequence[int], at: int
     ) -> float:
-        """Say how far apart two texts' tokens are where they part, in log-probability.
+        """Return how far apart two texts' tokens are where they part, in log-probability.
 
         Args:
             at: the first place that differs; a text that is no longer than that has ended there.

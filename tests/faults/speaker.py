@@ -19,12 +19,12 @@ SENTENCE_S, PAUSE_S = 2.0, 1.0
 
 
 def speech(num_sentences: int) -> bytes:
-    """Say sentences of two seconds with a second of quiet after each."""
+    """Make sentences of two seconds with a second of quiet after each."""
     return pcm16(np.concatenate((babble(SENTENCE_S), quiet(PAUSE_S)))) * num_sentences
 
 
 def words_of(num_sentences: int) -> list[str]:
-    """Give the words that `speech` holds, as the deterministic engine names them."""
+    """Return the words that `speech` holds, as the deterministic engine names them."""
     period, spoken = int((SENTENCE_S + PAUSE_S) * 2), int(SENTENCE_S * 2)
     return [f"w{n}" for n in range(num_sentences * period) if n % period < spoken]
 
@@ -49,7 +49,7 @@ class Heard:
 async def speak(
     url: str, audio: bytes, *, pace: float = 2.0, ends: bool = True, **settings: object
 ) -> Heard:
-    """Open a session, send sound at a multiple of real time, and read until the close."""
+    """Open a session, send audio at a multiple of real time, and read until the close."""
     heard = Heard()
     async with connect(f"{url}/v1/stream", compression=None) as socket:
         await socket.send(json.dumps({"type": "start", "language": "en", **settings}))
@@ -61,7 +61,7 @@ async def speak(
 
 
 async def send(socket: ClientConnection, audio: bytes, *, pace: float, ends: bool = True) -> None:
-    """Send sound in packets, each when its time has come."""
+    """Send audio in packets, each when its time has come."""
     size = int(PACKET_S * 32_000)
     start = asyncio.get_running_loop().time()
     with contextlib.suppress(ConnectionClosed):

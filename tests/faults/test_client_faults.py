@@ -225,7 +225,7 @@ async def test_probes_answer_while_a_big_file_is_uploaded() -> None:
 
 
 async def _probe_during_upload(service: Victim, head: bytes, piece: bytes) -> list[float]:
-    """Upload an hour while somebody speaks; returns how long probes took meanwhile, sorted."""
+    """Upload an hour while somebody speaks; return how long probes took meanwhile, sorted."""
     done, delays = asyncio.Event(), list[float]()
 
     async def upload() -> int:

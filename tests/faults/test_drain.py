@@ -52,7 +52,7 @@ async def _num_finals(service: Victim) -> float:
 
 
 def _spoken(seconds: float) -> list[bool]:
-    """Tell of each whole half second up to there whether someone spoke in it."""
+    """Return for each whole half second up to there whether someone spoke in it."""
     period, spoken = int((SENTENCE_S + PAUSE_S) * 2), int(SENTENCE_S * 2)
     return [number % period < spoken for number in range(int(seconds * 2))]
 

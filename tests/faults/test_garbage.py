@@ -166,7 +166,7 @@ async def test_a_session_goes_on_after_what_it_cannot_read(
     opening = '{"type":"start","vad_threshold":0}'
     for message in garbage.KNOWN:
         if isinstance(message, bytes) or "start" in message:
-            continue  # sound is sound, and a start may be a good one
+            continue  # audio is audio, and a start may be a good one
         words: list[str] = []
         async with connect(f"{target.url}/v1/stream", compression=None) as socket:
             first = [opening, message] if is_started else [message, opening]

@@ -67,7 +67,7 @@ async def test_clients_of_a_restarted_service_lose_no_word() -> None:
         await asyncio.sleep(2.1)  # within the second sentence
         await _replace(first, port, stack)
         for finals in await asyncio.gather(*talks):
-            # the sound after the restart is a session of its own: its half seconds are named anew
+            # the audio after the restart is a session of its own, whose half seconds count from 0
             assert sum(len(final.text.split()) for final in finals) >= 4 * NUM_SENTENCES - 1
             starts = [final.start for final in finals]
             assert starts == sorted(starts) and starts[-1] > 8

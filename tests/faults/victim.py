@@ -1,4 +1,4 @@
-"""A service in a process of its own, and what one may want to know of it from outside."""
+"""A service in a process of its own, and what can be seen of it from outside."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Victim:
         return "\n".join(self.log[max(0, first - 1) :]) if first < len(self.log) else ""
 
     async def is_ready(self) -> bool:
-        """Say whether it takes sessions; its address is bound a moment before it listens."""
+        """Return whether it takes sessions; its address is bound a moment before it listens."""
         async with httpx.AsyncClient() as client:
             try:
                 return (await client.get(f"{self.http}/readyz")).status_code == 200
@@ -74,7 +74,7 @@ class Victim:
         return found
 
     async def wait_open(self, num_sessions: int, limit_s: float = 30.0) -> None:
-        """Return when so many sessions are open."""
+        """Return once a number of sessions are open."""
         async with asyncio.timeout(limit_s):
             while (await self.metrics())["wordwire_open_sessions"] != num_sessions:
                 await asyncio.sleep(0.05)
@@ -84,7 +84,7 @@ class Victim:
         await self.wait_open(0)
 
     async def wait_up(self, num_restarts: int) -> None:
-        """Return when the engine is up after so many deaths; some machines take long for it."""
+        """Return once the engine is up after a number of restarts; it may take long."""
         async with asyncio.timeout(60):
             while True:
                 found = await self.metrics()
@@ -100,7 +100,7 @@ class Victim:
                 await asyncio.sleep(0.02)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
-        """Send a signal; returns the exit code, and the seconds that it took."""
+        """Send a signal; return the exit code, and the seconds that it took."""
         start = time.monotonic()
         self.process.send_signal(number)
         code = await asyncio.wait_for(self.process.wait(), 30)

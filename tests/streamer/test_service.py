@@ -96,7 +96,7 @@ async def test_draining_refuses_and_waits_for_the_sessions(service: Service) -> 
         await asyncio.sleep(0.05)
         refusal = service.refusal()
         assert refusal is not None and refusal.code == "draining" and not draining.done()
-        # the service has ended its sound; what it says ends by itself
+        # the service has ended its audio; its events end by themselves
         async with asyncio.timeout(LIMIT_S):
             assert [event async for event in live.events()] == []
     async with asyncio.timeout(LIMIT_S):

@@ -28,7 +28,7 @@ def babble(seconds: float, seed: int = 3) -> Samples:
     """Make audio that the speech detector takes for a voice throughout.
 
     Args:
-        seconds: whole half seconds give whole words of CountingEngine.
+        seconds: whole half seconds become whole words of CountingEngine.
         seed: 2 and 3 have been tried; with others the detector hears a pause here and there.
     """
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def example_of(page: str) -> str:
-    """Take the first Python block of a page."""
+    """Return the first Python block of a page."""
     found = re.search(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
     assert found, f"docs/{page} shows no client"
     return found[1]

@@ -96,7 +96,7 @@ class CountingEngine:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give the place to the next window that still waits for it."""
+        """Pass the place on to the next window that still waits for it."""
         while self._waiting:
             future = heapq.heappop(self._waiting)[2]
             if not future.done():

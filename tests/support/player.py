@@ -1,4 +1,4 @@
-"""One channel, played under a clock that the test moves; and what holds for all that it tells."""
+"""One channel, played under a clock that the test moves; and what holds for all its events."""
 
 from __future__ import annotations
 

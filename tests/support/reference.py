@@ -32,7 +32,7 @@ def build_reference(model: LoadedModel) -> Any:
             bos_token_id=tokenizer.eot,
             eos_token_id=tokenizer.eot,
             decoder_start_token_id=tokenizer.sot,
-            attn_implementation="eager",  # the one that also gives cross-attention weights
+            attn_implementation="eager",  # the one that also returns cross-attention weights
         )
     )
     missing, unexpected = whisper.load_state_dict(to_hugging_face(model), strict=False)

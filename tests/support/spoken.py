@@ -1,4 +1,4 @@
-"""Sentences spoken by espeak-ng, put together to scenes whose times are known."""
+"""Sentences spoken by espeak-ng, joined into scenes whose times are known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SENTENCES = (
 
 @dataclass(frozen=True)
 class Scene:
-    """Sound, and where its sentences are."""
+    """Audio, and where its sentences are."""
 
     samples: Samples
     starts: tuple[int, ...]  # of the sentences, in samples

@@ -42,7 +42,7 @@ def timeline(
     gap_s: float = 0.06,
     stops: bool = True,
 ) -> Timeline:
-    """Say numbered words: sentences of so many words, each with a pause after it.
+    """Make numbered words: sentences of given lengths, each with a pause after it.
 
     Every word is unique ("w0", "w1" ...), so that losses and doubles show.
     """

@@ -40,7 +40,7 @@ async def until_closed(socket: Any) -> AsyncIterator[Any]:
 class VirtualClock(selectors.DefaultSelector):
     """Time that passes only while a loop has nothing to do, and then at once.
 
-    It stands in for the selector that a loop sleeps in. There is nobody outside to wait for: no
+    It stands in for the selector that a loop sleeps in. There is nothing outside to wait for: no
     sockets, no threads.
     """
 

@@ -99,7 +99,7 @@ def test_others_decode_while_a_window_is_encoded_in_the_pool() -> None:
     setup.loop.submit(setup.request(1, num_tokens=NUM_PIECES + 2))
     setup.run(NUM_PIECES)
     setup.loop.submit(setup.request(2))
-    setup.run(1)  # gives it to the encoder
+    setup.run(1)  # hands it to the encoder
     assert setup.runner.num_pieces == NUM_PIECES
     setup.run(3)
     assert setup.runner.num_pieces == NUM_PIECES + 3

@@ -1,4 +1,4 @@
-"""What becomes of a sequence that stopped, with a runner that only remembers who it forgot."""
+"""What becomes of a sequence that stopped, with a runner that only remembers what it forgot."""
 
 from __future__ import annotations
 

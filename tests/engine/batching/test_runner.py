@@ -77,7 +77,7 @@ def make_audio(seed: int) -> Samples:
 
 
 def run(runner: EagerRunner, *sequences: Sequence) -> None:
-    """Encode and decode to the end; who has stopped leaves the batch."""
+    """Encode and decode to the end; a sequence that stopped leaves the batch."""
     runner.encode(sequences, [make_audio(s.id) for s in sequences])
     running = list(sequences)
     while running:

@@ -118,7 +118,7 @@ def test_encoding_does_not_hold_up_those_who_decode() -> None:
         scheduler.add(make_sequence(id))
     work = scheduler.next()
     assert encoded(work) == [0] and work is not None
-    scheduler.record(work, 0.04)  # nobody waited for the first
+    scheduler.record(work, 0.04)  # nothing waited for the first
     work = scheduler.next()
     assert encoded(work) == [1] and work is not None
     scheduler.record(work, 0.04)
@@ -217,7 +217,7 @@ def test_windows_that_nobody_awaits_have_room_of_their_own() -> None:
     assert encoded(scheduler.next(Admission(partials=False))) == [0]
     scheduler.add(make_sequence(1, deadline=float("inf")))
     scheduler.add(make_sequence(2))
-    # who waits for the encoder is not overtaken by a recording
+    # a partial that waits for the encoder is not overtaken by a recording
     assert stepped(scheduler.next(Admission(partials=False))) == [0]
 
 

@@ -58,7 +58,7 @@ def close(result: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(result.float().cpu(), expected.float(), rtol=2e-2, atol=2e-2)
 
 
-# queries behind the last window are nobody's, but Triton's interpreter takes their maximum too
+# queries behind the last window belong to none, but Triton's interpreter takes their maximum too
 @pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
 def test_windows_of_any_length_attend_within_themselves(
     backends: tuple[Attention, Attention], device: torch.device, dtype: torch.dtype

@@ -83,7 +83,7 @@ def run_plain(jobs: list[Job], weights: Weights, tokenizer: Tokenizer) -> list[S
 
 
 def with_drafts(jobs: list[Job], texts: list[list[int]]) -> list[Job]:
-    """Give each job a draft that is right at first, then wrong, then right again."""
+    """Return each job with a draft that is right at first, then wrong, then right again."""
     drafted = []
     for n, (job, text) in enumerate(zip(jobs, texts, strict=True)):
         draft = list(text)

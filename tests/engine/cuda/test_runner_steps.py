@@ -137,7 +137,7 @@ def make_small(id: int, **fields: Any) -> Sequence:
 
 
 def finish(runner: CudaRunner, sequences: list[Sequence], limit: int = 100) -> int:
-    """Step until all have stopped; gives the number of steps."""
+    """Step until all have stopped; return the number of steps."""
     for count in range(limit):
         running = [s for s in sequences if not s.is_stopped]
         if not running:

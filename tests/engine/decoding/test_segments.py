@@ -116,7 +116,7 @@ def test_any_tokens_give_ordered_segments_inside_the_window(
         edge = segment.end
     places = [place for segment in segments for place in segment.places]
     assert places == sorted(set(places))
-    # only text behind a timestamp at or after the end of the sound may be missing
+    # only text behind a timestamp at or after the end of the audio may be missing
     behind = start
     for place, token in enumerate(tokens):
         if token >= tokenizer.timestamp_begin:
@@ -127,7 +127,7 @@ def test_any_tokens_give_ordered_segments_inside_the_window(
 
 @given(st.data())
 def test_all_text_of_a_legal_sequence_is_kept(data: st.DataObject) -> None:
-    """A sequence as the grammar allows it, with all times inside the sound."""
+    """A sequence as the grammar allows it, with all times inside the audio."""
     tokenizer: Any = SpelledTokenizer()
     tokens: list[int] = []
     time = 0

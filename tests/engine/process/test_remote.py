@@ -1,4 +1,4 @@
-"""An engine in another process gives what a local one gives, and its death loses no caller."""
+"""An engine in another process returns what a local one returns, and its death loses no caller."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_a_killed_process_is_started_anew_and_its_streams_are_lost(
             await waiting
         with pytest.raises(StreamLost):
             await stream.decode(window())
-        # who opens a stream meanwhile waits for the new process
+        # a stream that is opened meanwhile waits for the new process
         async with engine.stream(GERMAN) as another:
             assert (await another.decode(window())).text.startswith(" de")
         with pytest.raises(StreamLost):

@@ -1,4 +1,4 @@
-"""Keys are read anew when their file changes, and a broken file changes nothing."""
+"""Keys are read again when their file changes, and a broken file changes nothing."""
 
 from __future__ import annotations
 

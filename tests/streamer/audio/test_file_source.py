@@ -39,7 +39,7 @@ async def test_what_is_no_audio_raises() -> None:
 
 
 class _Slow(io.BytesIO):
-    """Gives nothing before it is let go; tells whether somebody reads it."""
+    """Returns nothing before it is let go; knows whether it is being read."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)

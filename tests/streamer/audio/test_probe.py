@@ -17,7 +17,7 @@ def header(
 
 
 class Trickle:
-    """Gives one byte at a time, and cannot seek."""
+    """Returns one byte at a time, and cannot seek."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)

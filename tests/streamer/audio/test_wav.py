@@ -1,4 +1,4 @@
-"""WAV headers; how the sound behind them is decoded is tested with streamer.audio.pcm."""
+"""WAV headers; how the audio behind them is decoded is tested with streamer.audio.pcm."""
 
 from __future__ import annotations
 

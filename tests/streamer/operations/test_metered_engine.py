@@ -32,7 +32,7 @@ async def test_windows_pass_through_and_finals_report_their_delay() -> None:
         elapsed_s = time.monotonic() - asked_at
         assert heard == await plain.decode(asked)
         await stream.decode(window())
-        # of a whole file, for which nobody waits
+        # of a whole file, for which no client waits
         await stream.decode(window(is_final=True, deadline=float("inf")))
     assert len(delays) == 1 and 0.1 <= delays[0] <= elapsed_s
 

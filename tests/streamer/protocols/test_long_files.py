@@ -105,7 +105,7 @@ class _Slow(CountingEngine):
         self.num_waiting = 0
         self.num_decoded = 0
         self.cost_s = cost_s
-        self.num_answers = num_answers  # that it gives; None: any number
+        self.num_answers = num_answers  # that it returns; None: any number
         self._turn = asyncio.Lock()
 
     @contextlib.asynccontextmanager

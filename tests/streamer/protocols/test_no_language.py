@@ -1,4 +1,4 @@
-"""Who names no language has it detected, by whatever interface."""
+"""A client that names no language has it detected, by whatever interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sound without a voice has no text, whatever the model would make of it."""
+"""Audio without a voice has no text, whatever the model would make of it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def served_engine() -> ScriptedEngine:
 
 
 async def stream(service: Running, data: bytes, query: str) -> list[str]:
-    """Give the types of all messages."""
+    """Return the types of all messages."""
     async with websockets.connect(f"{service.ws}/v1/stream?{query}") as socket:
         for first in range(0, len(data), 64_000):
             await socket.send(data[first : first + 64_000])

@@ -78,7 +78,7 @@ async def by_call(service: Running, audio: bytes) -> str:
 
 
 async def by_realtime(service: Running, samples: Samples) -> str:
-    """Give the text by OpenAI's own client, of sound at 24 kHz."""
+    """Return the text by OpenAI's own client, of audio at 24 kHz."""
     client = openai.AsyncOpenAI(api_key="none", base_url=f"{service.http}/v1")
     audio = pcm16(soxr.resample(samples, 16_000, 24_000).astype(np.float32))
     texts = []
@@ -102,7 +102,7 @@ async def by_realtime(service: Running, samples: Samples) -> str:
 
 
 async def by_posts(service: Running, path: str) -> tuple[str, str]:
-    """Give the text of the file by Deepgram's and by OpenAI's address."""
+    """Return the text of the file by Deepgram's and by OpenAI's address."""
     content = await asyncio.to_thread(Path(path).read_bytes)
     async with httpx.AsyncClient(base_url=service.http, timeout=120) as client:
         first = await client.post("/v1/listen?punctuate=true", content=content)

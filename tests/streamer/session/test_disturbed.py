@@ -45,7 +45,7 @@ def delays(player: Player) -> list[float]:
 
 
 def pauses(talk: Timeline) -> np.ndarray:
-    """Tell for each sample whether it lies between sentences."""
+    """Return for each sample whether it lies between sentences."""
     is_pause = np.ones(len(talk.samples), bool)
     for words in sentences(talk):
         is_pause[words[0].start : words[-1].end] = False

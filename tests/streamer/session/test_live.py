@@ -148,7 +148,7 @@ async def test_sound_that_stops_coming_is_finalized() -> None:
 
 @in_virtual_time
 async def test_a_service_that_stood_still_does_not_take_it_for_a_pause() -> None:
-    """What was said meanwhile lies in the socket; a final in the middle of a word would cost it."""
+    """What was said meanwhile lies in the socket; a final inside a word would cost it."""
     talk = timeline([12], [1.0])
     events: list[Event] = []
     engine = ScriptedEngine(Recogniser(talk.words), cost_s=0.05)

@@ -1,4 +1,4 @@
-"""Where a window may begin anew."""
+"""Where a window may begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sound by absolute sample."""
+"""Audio by absolute sample."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SEGMENT = Utterance(0, 0, SessionSettings())
 
 
 def live() -> Pace:
-    """Sound whose sample n is due at n / SAMPLE_RATE."""
+    """Audio whose sample n is due at n / SAMPLE_RATE."""
     pace = Pace()
     pace.receive(0, SAMPLE_RATE, SAMPLE_RATE, 0.0)
     pace.receive(SAMPLE_RATE, 2 * SAMPLE_RATE, SAMPLE_RATE, 1.0)

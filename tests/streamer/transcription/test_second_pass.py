@@ -1,4 +1,4 @@
-"""What was said before, as context for a second reading."""
+"""What was said before, as context for a second pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.words import said
 
 
 def buffer(seconds: int) -> AudioBuffer:
-    """Sound whose every sample is its second."""
+    """Audio whose every sample is its second."""
     filled = AudioBuffer()
     filled.append(np.repeat(np.arange(seconds, dtype=np.float32), SAMPLE_RATE))
     return filled

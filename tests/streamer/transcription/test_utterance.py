@@ -144,7 +144,7 @@ def context_of(text: str, start: int) -> SpokenContext:
 
 
 def read_again(segment: Utterance, words: list[Word], **changes: object) -> str:
-    """Give what the segment settles after such a second reading behind "all right"."""
+    """Return what the segment settles after such a second pass behind "all right"."""
     context = context_of("all right", segment.start)
     found = hypothesis([*context.words, *words], segment.end, segment.start - len(context.sound))
     segment.accept_second_pass(dataclasses.replace(found, **changes), context)  # type: ignore[arg-type]

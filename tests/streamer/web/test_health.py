@@ -42,7 +42,7 @@ async def test_probes_tell_loading_ready_full_and_draining_apart() -> None:
             info = (await client.get("/v1/info")).json()
             assert (info["model"], info["languages"]) == ("counting", ["en", "de", "fr"])
             async with service.session(AudioFormat(), SessionSettings()):
-                # a full service works; nobody must restart it
+                # a full service works; it must not be restarted
                 assert await ask() == (200, 200, "busy")
             draining = asyncio.create_task(service.drain())
             await asyncio.sleep(0)

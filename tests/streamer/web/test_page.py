@@ -94,7 +94,7 @@ async def test_no_word_is_lost_when_the_connection_breaks(microphone: list[str])
             await wait_state(page, "idle")
             clock = await page.inner_text("#clock")
         minutes, seconds = map(int, clock.split(":"))
-        # the resumed session has all of the sound, that of the break included
+        # the resumed session has all of the audio, that of the break included
         received_s = service.service.metrics.totals()["audio_seconds"]
         assert received_s == pytest.approx(60 * minutes + seconds, abs=1.5)
 

@@ -51,7 +51,7 @@ async def _stream(
     end: bool = True,
     **settings: object,
 ) -> list[tuple[float, Message]]:
-    """Send sound; gives the messages and when they came, counted from the last byte sent."""
+    """Send audio; return the messages and when they came, counted from the last byte sent."""
     messages: list[tuple[float, Message]] = []
     async with websockets.connect(f"{service.ws}/v1/stream", compression=None) as socket:
 
@@ -132,7 +132,7 @@ async def test_text_comes_while_people_speak_and_is_final_without_more_sound(
         await socket.send('{"type":"end"}')
         async with asyncio.timeout(150):
             await reading
-    # asked for in the middle of what was said, however long the machine took
+    # asked for while speech goes on, however long the machine took
     assert partials[0]["end"] < len(first) / RATE - 0.5
     assert finals[0]["end"] <= len(first) / RATE + 0.1
     said = " ".join(final["text"] for final in finals[1:]).lower()

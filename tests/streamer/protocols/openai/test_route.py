@@ -267,7 +267,7 @@ async def test_raw_samples_are_known_by_their_name(http: httpx.AsyncClient) -> N
 
 
 class _Blocking(CountingEngine):
-    """Never answers; tells how many decodes are in flight."""
+    """Never answers; counts how many decodes are in flight."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ async def collect(log: CallLog, after: int = 0, *, with_partials: bool = True) -
 
 
 def read_along(log: CallLog, *, with_partials: bool = True) -> tuple[asyncio.Task[None], list[Any]]:
-    """Read a log beside the test; gives the reader and what it has read so far."""
+    """Read a log beside the test; return the reader and what it has read so far."""
     received: list[Any] = []
 
     async def read() -> None:

@@ -67,7 +67,7 @@ async def test_who_comes_late_or_twice_reads_the_same(service: Running) -> None:
 
 async def test_a_dropped_call_is_transcribed_to_its_last_word(service: Running) -> None:
     socket = await websockets.connect(f"{service.ws}/v1/twilio")
-    cut = len(FRAMES) * 4 // 6  # in the middle of what is said on the second track
+    cut = len(FRAMES) * 4 // 6  # while the second track is speaking
     for message in [CONNECTED, start(), *FRAMES[:cut]]:
         await socket.send(message)
     # what the client's own buffer holds would not be sent any more

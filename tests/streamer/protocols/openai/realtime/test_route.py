@@ -174,7 +174,7 @@ async def test_the_format_and_the_turns_can_change_within_a_connection(service: 
         await send_audio(connection, mulaw_8k(TALK[: 16_000 * 5]), chunk=160)
         events = await receive_until(connection, f"{TRANSCRIPTION}.completed")
     assert events[-1].transcript == FIRST
-    # times go on from the sound before: 5 s and 4 s
+    # times go on from the audio before: 5 s and 4 s
     assert events[0].audio_start_ms == pytest.approx(9700, abs=200)
     ids = [e.previous_item_id for e in events if e.type == "input_audio_buffer.committed"]
     assert ids == [completed.item_id]
@@ -215,7 +215,7 @@ async def test_cleared_sound_is_not_spoken_of(service: Running) -> None:
         await connection.input_audio_buffer.clear()
         await send_audio(connection, pcm24(TALK[16_000 * 3 :]))
         events = await receive_until(connection, f"{TRANSCRIPTION}.completed")
-    # the turn that was open is gone; the next one is whole, although its sound came at once
+    # the turn that was open is gone; the next one is whole, although its audio came at once
     assert [e.transcript for e in events if e.type == f"{TRANSCRIPTION}.completed"] == ["w8 w9 w10"]
     assert "input_audio_buffer.cleared" in [e.type for e in events]
     assert [e.type for e in events].count("input_audio_buffer.committed") == 1
@@ -366,7 +366,7 @@ async def test_the_beta_dialect(service: Running) -> None:
 async def test_a_client_that_leaves_frees_its_place(service: Running) -> None:
     async with connect(service) as connection:
         await connection.recv()
-        assert service.service.num_sessions == 0  # who sends nothing takes nothing
+        assert service.service.num_sessions == 0  # a client that sends nothing takes nothing
         await send_audio(connection, pcm24(TALK[: 16_000 * 2]))
         async with asyncio.timeout(30):
             while service.service.num_sessions != 1:
