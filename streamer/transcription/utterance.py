@@ -119,6 +119,7 @@ class Utterance:
         heard = self.heard
         assert heard is not None
         self.transcript.complete(self._second_pass_words)
+        self._second_pass_words = None  # settled once, though the segment may end here twice
         if heard.has_loop or not heard.words:
             return False
         anchors = self.transcript.anchors

@@ -386,6 +386,14 @@ def test_a_short_turn_after_a_long_silence_is_read_again_with_what_was_said_befo
     assert final_at - CALL.words[-1].end / SAMPLE_RATE < 1.0
 
 
+def test_a_second_reading_settles_once_where_a_pause_ends_before_the_segment_does() -> None:
+    player = Player(ContextReader(CALL.words), SessionSettings(silence_ms=1_500))
+    player.play(CALL.samples, [1600])
+    player.end()
+    check(player.events)
+    assert player.text == CALL.text
+
+
 def test_where_windows_take_long_nothing_is_read_again() -> None:
     player = Player(ContextReader(CALL.words), SessionSettings(), cost_s=0.6)
     player.play(CALL.samples, [1600])
