@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -54,7 +55,8 @@ async def play(
     Windows are decoded for real, but take as long as `cost` says. A large `packet` leaves out the
     windows that only refresh what is shown, since by then the marked ones are due.
     """
-    session, played, now = Transcriber(settings), Played(), 0.0
+    events: deque[Event] = deque()
+    session, played, now = Transcriber(settings, events), Played(), 0.0
     done_at, hypothesis = 0.0, None
     async with _Streams(engine) as streams:
 
@@ -64,7 +66,8 @@ async def play(
                 hypothesis = await streams.decode(window, session.stream_options)
                 done_at = now + cost(window)
                 played.windows.append((window.start, window.end))
-            played.told += [Told(now, event) for event in session.take_events()]
+            played.told += [Told(now, event) for event in events]
+            events.clear()
 
         async def finish() -> None:
             nonlocal now, hypothesis

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import dataclasses
 import time
+from collections import deque
 from contextlib import AsyncExitStack
 
 from engine.api import Engine, Hypothesis, Samples, Stream, StreamOptions, Window
 from streamer.audio.pcm import AudioDecoder, AudioFormat
+from streamer.transcription.events import Event
 from streamer.transcription.settings import SessionSettings
 from streamer.transcription.transcriber import Transcriber
 
@@ -21,9 +23,9 @@ UNREAD_S = 0.2
 class Channel:
     """Decodes the windows of one `Transcriber`, one at a time."""
 
-    def __init__(self, settings: SessionSettings, number: int) -> None:
+    def __init__(self, settings: SessionSettings, events: deque[Event], number: int) -> None:
         self.number = number
-        self.transcriber = Transcriber(settings, number)
+        self.transcriber = Transcriber(settings, events, number)
         self.wake = asyncio.Event()  # set when the session may have a window or an end
         self._urgent = asyncio.Event()  # set when a window may have to make way for a final one
         self._decoder: AudioDecoder | None = None  # of packets for this channel alone

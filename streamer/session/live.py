@@ -40,9 +40,10 @@ class LiveSession:
         self._engine = engine
         self._format = audio_format
         self._decoder = AudioDecoder(audio_format)
-        self._channels = [Channel(settings, i) for i in range(audio_format.channels)]
+        # written by all channels, read by `events`; bounded by MAX_EVENTS and one window's
+        self._events: deque[Event] = deque()
+        self._channels = [Channel(settings, self._events, i) for i in range(audio_format.channels)]
         self._tasks: list[asyncio.Task[None]] = []
-        self._events: deque[Event] = deque()  # bounded by MAX_EVENTS and one window's
         self._changed = asyncio.Condition()  # events came or went, or decoding got further
         self._failure: BaseException | None = None
         self._is_ended = False
@@ -196,13 +197,9 @@ class LiveSession:
         return is_near or self._failure is not None
 
     async def _publish(self, *, has_decoded: bool = False) -> None:
-        """Pass events on, and wake who waits for them or for a decode; most packets bring none."""
-        events = [
-            event for channel in self._channels for event in channel.transcriber.take_events()
-        ]
-        if events or has_decoded:
+        """Wake whatever waits for events or for a decode; most packets bring none."""
+        if self._events or has_decoded:
             async with self._changed:
-                self._events += events
                 self._changed.notify_all()
 
     async def _run(self, channel: Channel) -> None:

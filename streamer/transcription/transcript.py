@@ -1,7 +1,7 @@
-"""The words of one open segment: what is settled, and what may still change.
+"""The words of one utterance: what is settled, and what may still change.
 
 Pure text: hypotheses go in, in the order of their windows. A word settles when enough successive
-hypotheses agree on it and enough sound follows it; what is settled never changes.
+hypotheses agree on it and enough audio follows it; what is settled never changes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ class CommitPolicy:
 
 
 MIN_SURE_PROBABILITY = 0.8  # probability from which the model is sure of a word
-TRUSTED_AFTER = 40_000  # 2.5 s: more sound behind a word than this makes the model no surer of it
+TRUSTED_AFTER = 40_000  # 2.5 s: more audio behind a word than this makes the model no surer of it
 # A volatile word that ends within UNSHOWN_MARGIN of the window's end is not shown, since the end
 # may cut it. One less likely than MIN_SHOWN_PROBABILITY is shown only once a second hypothesis has
 # it. Far fewer of the words shown change then: docs/streaming.md.
 UNSHOWN_MARGIN = 2_400  # 0.15 s
 MIN_SHOWN_PROBABILITY = 0.5
-MAX_WORDS_REMOVED = (
-    3  # words that are taken from what is shown at once; else the next hypothesis decides
-)
+MAX_WORDS_REMOVED = 3  # from what is shown, at once; if more, the next hypothesis decides
 
 COMMIT_POLICIES = {
     Delay.MINIMAL: CommitPolicy(2, 2, 0),
@@ -44,18 +42,18 @@ COMMIT_POLICIES = {
 
 
 class Transcript:
-    """Collects the words of one segment."""
+    """Collects the words of one utterance."""
 
     def __init__(
         self, start: int, policy: CommitPolicy, context: Sequence[Word] = (), floor: int = 0
     ) -> None:
-        """Open a segment.
+        """Begin without words of its own.
 
         Args:
-            start: of the segment, in samples from the start of the stream.
+            start: of the utterance, in samples from the start of the stream.
             policy: when words settle.
-            context: words of the segment before that are inside the first window.
-            floor: end of the segment before; what lies before it is not read anew.
+            context: words of the utterance before that are inside the first window.
+            floor: end of the utterance before; words that end by then are not taken again.
         """
         self.start = start
         self.policy = policy
@@ -65,13 +63,14 @@ class Transcript:
         self._floor = floor
         self._num_slid = 0  # settled words that lie before the window
         self._tails: list[list[Word]] = []  # unsettled words of the last hypotheses, oldest first
+        self._revision: list[Word] | None = None  # what the newest of them is to be replaced by
         self._before: list[Word] = []  # the volatile words before the newest ones
         self._boundary = 0  # end of the newest window, if it may have cut a word
         self.stable: list[Word] = []  # volatile words that are worth showing
 
     @property
     def anchors(self) -> list[Word]:
-        """The words inside the window that are settled, here or in the segment before."""
+        """The words inside the window that are settled, here or in the utterance before."""
         return self._context + self.settled[self._num_slid :]
 
     def preview(self, words: Sequence[Word], end: int) -> None:
@@ -81,7 +80,7 @@ class Transcript:
         self._choose_stable()
 
     def agree(self, words: Sequence[Word], end: int, *, is_pause: bool, may_settle: bool) -> None:
-        """Take the hypothesis of a marked window; settle what it shares with those before it.
+        """Take the hypothesis of a decode point; settle what it shares with those before it.
 
         Args:
             words: of the hypothesis of the whole window.
@@ -97,20 +96,21 @@ class Transcript:
             last = end - self.policy.margin
             count = min(count, sum(word.end <= last for word in tail), max(0, len(tail) - 1))
         self._tails = [*self._tails, tail][-self.policy.num_unsure :]
+        self._revision = None
         self._before, self._boundary = self.volatile, end + UNSHOWN_MARGIN if is_pause else end
         self.volatile = tail
         self._settle(count)
         self._choose_stable()
 
     def _new(self, words: Sequence[Word]) -> list[Word]:
-        """Leave out the words of a hypothesis that are settled or the segment before's."""
+        """Return the words of a hypothesis that are neither settled nor the utterance before's."""
         return behind(self._floor, uncovered(self.anchors, words))
 
     def _choose_stable(self) -> None:
         """Choose what to show: words at the end often change at once.
 
-        A word that is read anew, and unlikely, hides all behind it. People would see most of a line
-        vanish and come back, so what is shown then stays until a hypothesis has as much.
+        A word that is new and unlikely hides all behind it. People would see most of a line vanish
+        and come back, so what is shown stays until a hypothesis has about as much.
         """
         num_agreed_before = num_agreed(self._before, self.volatile)
         count = 0
@@ -139,21 +139,21 @@ class Transcript:
 
     @property
     def newest(self) -> list[Word]:
-        """The unsettled words of the newest marked window."""
+        """The unsettled words of the newest window at a decode point."""
         return self._tails[-1] if self._tails else []
 
-    def complete(self, reread: list[Word] | None = None) -> None:
-        """Settle all that the newest marked window has: it was the last one before a silence.
+    def revise(self, words: list[Word]) -> None:
+        """Let `complete` settle these words in place of the newest, unless further ones come."""
+        self._revision = words
 
-        Args:
-            reread: what a second reading has in place of its unsettled words.
-        """
-        self.volatile = self.newest if reread is None else reread
+    def complete(self) -> None:
+        """Settle all that the newest window has: it was the last one before a silence."""
+        self.volatile = self.newest if self._revision is None else self._revision
         self._settle(len(self.volatile))
-        self._tails, self.stable = [], []
+        self._tails, self.stable, self._revision = [], [], None
 
     def forget_disagreement(self) -> None:
-        """Let the next hypothesis agree only with those after it: it reads another language."""
+        """Let the next hypothesis agree only with those after it: it is in another language."""
         self._tails = []
 
     def slide(self, num_words: int) -> None:
@@ -164,7 +164,7 @@ class Transcript:
         self._num_slid += num_words - num_context
 
     def cut(self, start: int) -> Transcript:
-        """Keep what is settled; return the segment that goes on with the rest."""
+        """Keep what is settled; return the transcript that goes on with the rest."""
         rest = Transcript(start, self.policy, self.anchors, self._floor)
         rest.volatile, rest._tails, rest.stable = self.volatile, self._tails, self.stable
         self.volatile, self._tails, self.stable = [], [], []

@@ -1,48 +1,34 @@
-"""The segment that is open: its windows, what was heard in them, and what was shown of it."""
+"""The utterance that is open: its windows, what was decoded in them, and where it is cut."""
 
 from __future__ import annotations
 
-import math
-
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
-from streamer.transcription.agreement import behind, uncovered
 from streamer.transcription.boundary import best_boundary, first_boundary, quietest
 from streamer.transcription.buffer import AudioBuffer
-from streamer.transcription.events import Final, Partial
 from streamer.transcription.hallucination import LEFT_OVER, FilteredHypothesis, filter_hypothesis
-from streamer.transcription.second_pass import MAX_RECALL, SpokenContext
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.transcript import COMMIT_POLICIES, MIN_SURE_PROBABILITY, Transcript
+from streamer.transcription.transcript import COMMIT_POLICIES, Transcript
 from streamer.transcription.word import fit, is_sentence_end, join
 
-CONTEXT = 6 * SAMPLE_RATE  # of settled sound that a window keeps: fewer errors than without any
-CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no context any more
+CONTEXT = 6 * SAMPLE_RATE  # of settled audio that a window keeps: fewer errors than without any
+CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no longer context
 SLIDE_AFTER = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a sentence end
 SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
 SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
-CUT_EARLY = 0.6  # of the longest segment, from where on a sentence's end closes it
-SECOND_PASS_MAX_LENGTH = (
-    9 * SAMPLE_RATE // 2
-)  # a segment up to this may be read again with what was said before
-SECOND_PASS_MIN_PROBABILITY_RATIO = (
-    0.8  # of the first reading's probability: what the second one must have
-)
-MAX_WORDS_PER_S = 7  # words a second; a second reading of more says again what was said before
+CUT_EARLY = 0.6  # of the longest utterance, from where on the end of a sentence closes it
 FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
 
 
 class Utterance:
-    """What is known of the open segment."""
+    """What is known of the speech between two pauses: a segment, on the wire."""
 
     def __init__(self, number: int, start: int, settings: SessionSettings) -> None:
         self.number = number
         self.settings = settings
         self.transcript = Transcript(start, COMMIT_POLICIES[settings.delay])
         self.window_start = start  # of its next window
-        self.heard: FilteredHypothesis | None = None  # the newest marked window's
-        self.needs_second_pass = False  # that window ends in a pause, and is worth a second reading
-        self._second_pass_words: list[Word] | None = None  # in place of its unsettled words
-        self._shown = ("", "")  # settled and volatile text, as it was told last
+        # of the newest decode point whose window begins at window_start; None before there is one
+        self.decoded: FilteredHypothesis | None = None
 
     @property
     def start(self) -> int:
@@ -50,77 +36,54 @@ class Utterance:
 
     @property
     def context(self) -> int:
-        """Samples in front of the segment in its newest marked window."""
-        return max(0, self.start - self.heard.hypothesis.start) if self.heard is not None else 0
-
-    @property
-    def needed_from(self) -> int:
-        """Where the sound begins that this segment, or a later one's second reading, may need."""
-        is_recalled = self.end - self.start <= MAX_RECALL
-        return min(self.start, self.window_start) if is_recalled else self.window_start
+        """Samples before the utterance in the window of its newest decode point."""
+        return max(0, self.start - self.decoded.hypothesis.start) if self.decoded is not None else 0
 
     @property
     def end(self) -> int:
-        """End of its newest marked window."""
-        return self.heard.hypothesis.end if self.heard is not None else self.window_start
+        """End of the window of its newest decode point."""
+        return self.decoded.hypothesis.end if self.decoded is not None else self.window_start
 
-    def hear(self, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool) -> None:
-        """Take the text of a marked window."""
-        if self.heard is not None and self.heard.hypothesis.language != hypothesis.language:
-            self.transcript.forget_disagreement()
-        self.heard, self._second_pass_words = filter_hypothesis(hypothesis), None
-        self.transcript.agree(
-            self.heard.words, hypothesis.end, is_pause=is_pause, may_settle=may_settle
-        )
-        words = self.transcript.newest
-        is_short = is_pause and hypothesis.end - self.start <= SECOND_PASS_MAX_LENGTH
-        self.needs_second_pass = (
-            is_short and bool(words) and _probability(words) < MIN_SURE_PROBABILITY
-        )
-
-    def accept_second_pass(self, hypothesis: Hypothesis, context: SpokenContext) -> None:
-        """Take a second reading of the segment up to the newest marked window's end.
-
-        It counts only if the segment ends there.
+    def accept(self, hypothesis: Hypothesis, *, is_pause: bool, may_settle: bool) -> list[Word]:
+        """Take the text of a decode point.
 
         Args:
-            hypothesis: of the segment behind its context.
-            context: what was said before.
+            hypothesis: of the whole window.
+            is_pause: silence follows the last word.
+            may_settle: False keeps all words for `complete`.
+
+        Returns:
+            The words that are not settled.
         """
-        heard, again = self.heard, filter_hypothesis(hypothesis)
-        assert heard is not None and heard.hypothesis.end == hypothesis.end, hypothesis.end
-        known = [*context.words, *self.transcript.settled]
-        words = behind(self.start, uncovered(known, again.words))
-        is_fluent = len(words) * SAMPLE_RATE <= MAX_WORDS_PER_S * (hypothesis.end - self.start)
-        is_same_language = heard.hypothesis.language == hypothesis.language
-        before = self.transcript.newest
-        if not (before and words) or again.has_loop or not is_fluent or not is_same_language:
-            return
-        if _probability(words) >= SECOND_PASS_MIN_PROBABILITY_RATIO * _probability(before):
-            self._second_pass_words = words
+        if self.decoded is not None and self.decoded.hypothesis.language != hypothesis.language:
+            self.transcript.forget_disagreement()
+        self.decoded = filter_hypothesis(hypothesis)
+        self.transcript.agree(
+            self.decoded.words, hypothesis.end, is_pause=is_pause, may_settle=may_settle
+        )
+        return self.transcript.newest
 
     def preview(self, hypothesis: Hypothesis) -> None:
         """Take the text of a window that only refreshes what is shown."""
-        heard = filter_hypothesis(hypothesis)
-        if heard.reason is None:
-            self.transcript.preview(heard.words, hypothesis.end)
+        decoded = filter_hypothesis(hypothesis)
+        if decoded.reason is None:
+            self.transcript.preview(decoded.words, hypothesis.end)
 
-    def has_heard(self, end: int) -> bool:
-        """Tell whether the newest marked window is the one that ends here."""
-        return self.heard is not None and self.heard.hypothesis.end == end
+    def has_decoded(self, end: int) -> bool:
+        """Return whether the newest decode point is the one that ends here."""
+        return self.decoded is not None and self.decoded.hypothesis.end == end
 
-    def go_on_behind(self, end: int) -> bool:
-        """Settle what was heard up to `end`; tell whether some of it is still to be decoded.
+    def complete(self, end: int) -> bool:
+        """Settle what was decoded up to `end`; return whether some of it needs a further window.
 
         The model may stop at a timestamp though people speak on, run out of room, or take what is
         said again for what it has said. What lies behind its last word is decoded in a further
         window.
         """
-        heard = self.heard
-        assert heard is not None
-        self.transcript.complete(self._second_pass_words)
-        self._second_pass_words = None  # settled once, though the segment may end here twice
-        if heard.has_loop or not heard.words:
+        decoded = self.decoded
+        assert decoded is not None
+        self.transcript.complete()
+        if decoded.has_loop or not decoded.words:
             return False
         anchors = self.transcript.anchors
         last = anchors[-1].end if anchors else self.window_start
@@ -129,19 +92,19 @@ class Utterance:
             return False
         self.window_start = unread
         self.transcript.slide(len(anchors))
-        self.heard = None
+        self.decoded = None
         return True
 
     def resume(self, start: int, buffer: AudioBuffer) -> None:
-        """Begin a new window after a rest."""
+        """Begin a new window after a pause."""
         self.window_start, num_left_out = self._find_context(start, buffer, CONTEXT)
         self.transcript.slide(num_left_out)
-        self.heard = None
+        self.decoded = None
 
     def follow(self, before: Utterance, buffer: AudioBuffer, context: int) -> None:
-        """Begin the first window with up to so much sound of the segment before, and its words.
+        """Begin the first window with up to so much audio of the utterance before, and its words.
 
-        Without any, it still begins behind that segment's last word if this is near: a soft word
+        Without any, it still begins behind that utterance's last word if this is near: a soft word
         may lie between the two.
         """
         self.window_start, num_left_out = before._find_context(self.start, buffer, context)
@@ -150,7 +113,7 @@ class Utterance:
         self.transcript = Transcript(self.start, self.transcript.policy, anchors, floor)
 
     def _find_context(self, start: int, buffer: AudioBuffer, context: int) -> tuple[int, int]:
-        """Find where a window for speech that starts at `start` may begin in this segment's last.
+        """Find where a window for speech that starts at `start` may begin in this one's last.
 
         Returns:
             The window's start, and how many of the anchors lie before it.
@@ -169,11 +132,25 @@ class Utterance:
         return start, len(words)
 
     def must_slide(self, end: int) -> bool:
-        """Tell whether the window or the segment gets too long unless words settle here."""
+        """Return whether the window or the utterance gets too long unless words settle here."""
         return end - self.window_start >= SLIDE_FORCED or self._is_too_long(end)
 
     def _is_too_long(self, end: int) -> bool:
         return end - self.start >= self.settings.max_segment and not self.settings.is_manual
+
+    def move_on(self, end: int, buffer: AudioBuffer, context: int) -> Utterance | None:
+        """Leave settled text behind, first in the window and then, if it is long, for good.
+
+        Args:
+            end: of the window that was decoded.
+            buffer: of the channel.
+            context: settled audio that the next window is to keep.
+
+        Returns:
+            The utterance that goes on with the rest, where this one is cut; else None.
+        """
+        self.slide(end, buffer, context)
+        return self.cut(end, buffer)
 
     def slide(self, end: int, buffer: AudioBuffer, context: int) -> None:
         """Move the window's start past settled text, if the window that ended here was long.
@@ -181,7 +158,7 @@ class Utterance:
         Args:
             end: of the window.
             buffer: of the channel.
-            context: settled sound that the next window is to keep.
+            context: settled audio that the next window is to keep.
         """
         length = end - self.window_start
         assert length <= MAX_WINDOW, (self.window_start, end)
@@ -201,14 +178,14 @@ class Utterance:
             self.window_start = quietest(buffer, first, max(boundary.end, first))
             self.transcript.slide(boundary.num_words)
         elif is_forced and not self.transcript.anchors:
-            # nothing but sound without words; what may begin a word is kept
+            # nothing but audio without words; what may begin a word is kept
             self.window_start = quietest(buffer, end - 2 * FORCED_MARGIN, end - FORCED_MARGIN)
 
     def cut(self, end: int, buffer: AudioBuffer) -> Utterance | None:
-        """Close a long segment behind its settled words, at the end of a sentence if it can wait.
+        """Close a long utterance behind its settled words, at a sentence's end if it can wait.
 
         Returns:
-            The segment that goes on with the rest; None where it is too early to cut.
+            The utterance that goes on with the rest; None where it is too early to cut.
         """
         settled = self.transcript.settled
         is_late = end - self.start >= CUT_EARLY * self.settings.max_segment
@@ -223,52 +200,15 @@ class Utterance:
         rest = Utterance(self.number + 1, start, self.settings)
         rest.transcript = self.transcript.cut(start)
         rest.window_start = self.window_start
-        rest.heard = self.heard
+        rest.decoded = self.decoded
         return rest
 
-    def partial(
-        self, hypothesis: Hypothesis, channel: int, language: str, lag: int
-    ) -> Partial | None:
-        """Tell what to show now; None if it is what was shown last."""
+    def shown_text(self) -> tuple[str, str]:
+        """Return the settled text, and the volatile text behind it that is worth showing."""
         settled = join(self.transcript.settled)
         whole = join([*self.transcript.settled, *self.transcript.stable])
-        shown = (settled, whole[len(settled) :])
-        if shown == self._shown:
-            return None
-        self._shown = shown
-        return Partial(
-            channel=channel,
-            segment=self.number,
-            settled=shown[0],
-            volatile=shown[1],
-            start=self.start,
-            end=hypothesis.end,
-            language=language,
-            lag=lag,
-        )
+        return settled, whole[len(settled) :]
 
-    def final(self, end: int, channel: int, language: str, lag: int, *, is_endpoint: bool) -> Final:
-        """Tell all that was settled, at the segment's end."""
-        words = fit(self.transcript.settled, self.start, end)
-        heard = self.heard
-        hypothesis = heard.hypothesis if heard else None
-        return Final(
-            channel=channel,
-            segment=self.number,
-            text=join(words),
-            start=self.start,
-            end=end,
-            language=language,
-            language_probability=hypothesis.language_probability if hypothesis else 0.0,
-            words=words if self.settings.word_times else (),
-            avg_logprob=hypothesis.avg_logprob if hypothesis else 0.0,
-            no_speech_probability=hypothesis.no_speech_probability if hypothesis else 1.0,
-            is_endpoint=is_endpoint,
-            reason=None if words else (heard.reason if heard else None) or "no_speech",
-            lag=lag,
-        )
-
-
-def _probability(words: list[Word]) -> float:
-    """Give the geometric mean of the words' probabilities."""
-    return math.exp(sum(math.log(max(word.probability, 1e-3)) for word in words) / len(words))
+    def final_words(self, end: int) -> tuple[Word, ...]:
+        """Return all settled words, their times inside the utterance, which ends here."""
+        return fit(self.transcript.settled, self.start, end)

@@ -35,5 +35,7 @@ def heard(text: str, settings: SessionSettings | None = None) -> Utterance:
     segment = Utterance(0, 0, settings or SessionSettings())
     words = said(text)
     for _ in range(2):
-        segment.hear(hypothesis(words, words[-1].end + SAMPLE_RATE), is_pause=True, may_settle=True)
+        segment.accept(
+            hypothesis(words, words[-1].end + SAMPLE_RATE), is_pause=True, may_settle=True
+        )
     return segment

@@ -183,6 +183,7 @@ def test_a_second_reading_takes_the_place_of_what_is_not_settled() -> None:
     transcript = Transcript(0, PLAIN)
     agree(transcript, "you two fight")
     agree(transcript, "you two bite")
-    transcript.complete(said("too bye"))
+    transcript.revise(said("too bye"))
+    transcript.complete()
     assert settled(transcript) == "you two too bye"
     assert transcript.volatile == [] == transcript.newest
