@@ -12,7 +12,7 @@ from streamer.protocols.openai.realtime.config import LOGPROBS
 Json = dict[str, Any]
 
 DESCRIPTION = """\
-Speech to text over HTTP. Live sound goes to WebSockets, which OpenAPI cannot describe:
+Speech to text over HTTP. Live audio goes to WebSockets, which OpenAPI cannot describe:
 /v1/stream (docs/protocol.md), /v1/realtime (docs/openai.md), /v1/listen (docs/deepgram.md),
 /v1/twilio (docs/twilio.md) and /v1/whisperlive (docs/whisperlive.md)."""
 
@@ -36,7 +36,7 @@ def _ref(name: str) -> Json:
 
 
 def _answer(description: str, schema: Json, **others: Json) -> Json:
-    """Describe a response: JSON, and what else it may be instead."""
+    """Describe a response: JSON, and the other types that it may have."""
     content = {"application/json": {"schema": schema}, **others}
     return {"description": description, "content": content}
 
@@ -45,11 +45,11 @@ def _errors(*statuses: int) -> Json:
     reasons = {
         400: "The request cannot be served as it is",
         401: "No valid API key",
-        403: "Not with this key, or not from this page",
-        404: "There is no such model",
-        408: "The upload does not go on",
+        403: "Not allowed for this key, or from this page",
+        404: "No such model",
+        408: "The upload stalled",
         413: "The upload is too large",
-        429: "Too much for this key",
+        429: "A limit of this key is reached",
         503: "No room now; try again after Retry-After",
     }
     return {
@@ -67,7 +67,7 @@ def _form(**more: Json) -> Json:
             "a name that ends in .pcm or .raw means 16-bit PCM, 16 kHz, mono",
         },
         "model": {**STRING, "description": "whisper-1, or a name from /v1/models"},
-        "prompt": {**STRING, "description": "what might have been said before: names, style"},
+        "prompt": {**STRING, "description": "text that might have come before: names, style"},
         "response_format": {"enum": list(FORMATS), "default": "json"},
         "temperature": {"type": "number", "minimum": 0, "maximum": 1, "default": 0},
         **more,
@@ -82,7 +82,7 @@ def _transcribe(summary: str, *, form: Json) -> Json:
         "requestBody": form,
         "responses": {
             "200": _answer(
-                "The text, in the format asked for",
+                "The text, in the requested format",
                 {"anyOf": [_ref("Verbose"), _ref("Transcription")]},
                 **{kind: {"schema": STRING} for kind in ("text/plain", "text/event-stream")},
             ),
@@ -92,12 +92,12 @@ def _transcribe(summary: str, *, form: Json) -> Json:
 
 
 TRANSCRIPTION_FIELDS: Json = {
-    "language": {**STRING, "description": "ISO 639-1; left out, it is detected"},
+    "language": {**STRING, "description": "ISO 639-1; detected if omitted"},
     "timestamp_granularities[]": _list({"enum": list(GRANULARITIES)}),
     "include[]": _list({"enum": ["logprobs"]}),
     "keywords[]": _list({**STRING, "description": "words to listen for"}),
     "stream": {"type": "boolean", "default": False},
-    "chunking_strategy": {**STRING, "description": "auto, or server_vad with its numbers"},
+    "chunking_strategy": {**STRING, "description": "auto, or server_vad with its parameters"},
 }
 
 USAGE = _object({"type": {"const": "duration"}, "seconds": NUMBER})
@@ -190,7 +190,7 @@ DOCUMENT: Json = {
         },
         "/v1/models": {
             "get": {
-                "summary": "List the names that the model answers to",
+                "summary": "List the names of the model",
                 "responses": {
                     "200": _answer(
                         "The models",
@@ -212,7 +212,7 @@ DOCUMENT: Json = {
         },
         "/v1/realtime/client_secrets": {
             "post": {
-                "summary": "Make a short-lived key for a browser",
+                "summary": "Create a short-lived key for a browser",
                 "requestBody": {"content": {"application/json": {"schema": SECRET_REQUEST}}},
                 "responses": {
                     "200": _answer("The secret", _ref("Secret")),
@@ -222,16 +222,16 @@ DOCUMENT: Json = {
         },
         "/healthz": {
             "get": {
-                "summary": "Say that the process answers",
-                "responses": {"200": _answer("It does", _object({"status": STRING}))},
+                "summary": "Check that the process is alive",
+                "responses": {"200": _answer("It is", _object({"status": STRING}))},
             }
         },
         "/readyz": {
             "get": {
-                "summary": "Say whether the model is loaded and warm",
+                "summary": "Check that the model is loaded and warm",
                 "responses": {
                     status: _answer(what, _object({"status": STRING}))
-                    for status, what in (("200", "It is"), ("503", "Not yet, or no more"))
+                    for status, what in (("200", "It is"), ("503", "Not yet, or no longer"))
                 },
             }
         },
