@@ -41,6 +41,7 @@ class Pace:
     width: int = 1_000  # windows at once
     num_free: int = 0  # windows at the start that cost nothing: the warm-up
     max_streams: int = 10_000  # open at once
+    num_answers: int | None = None  # windows that are answered at all; None: any number
 
 
 class CountingEngine:
@@ -52,6 +53,8 @@ class CountingEngine:
     def __init__(self, pace: Pace | None = None, *, language: str = "en") -> None:
         self.options: list[StreamOptions] = []  # of every stream that was opened
         self.num_streams = 0  # open now
+        self.num_pending = 0  # windows that wait or are decoded now
+        self.num_decoded = 0
         self._pace = pace or Pace()
         self._language = language  # detected where none is given
         self._num_running = 0
@@ -76,6 +79,14 @@ class CountingEngine:
 
     async def take_time(self, is_final: bool) -> None:
         """Wait for a place, and for as long as a window takes."""
+        self.num_pending += 1
+        try:
+            await self._take_place(is_final)
+            self.num_decoded += 1
+        finally:
+            self.num_pending -= 1
+
+    async def _take_place(self, is_final: bool) -> None:
         if self._num_running >= self._pace.width:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._num_asked += 1
@@ -90,6 +101,8 @@ class CountingEngine:
             self._num_running += 1
         try:
             self._num_started += 1
+            if self._pace.num_answers is not None and self._num_started > self._pace.num_answers:
+                await asyncio.Event().wait()
             if self._num_started > self._pace.num_free:
                 await asyncio.sleep(self._pace.cost_s)
         finally:

@@ -6,11 +6,9 @@ import io
 import json
 import threading
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,31 +18,17 @@ from streamer.audio.container import ContainerDecoder, decode
 from streamer.audio.error import AudioError
 from streamer.audio.probe import RawFormat
 from tests.support.audio import riff, tone
+from tests.support.containers import encode
 from tests.support.recordings import SPEECH
 
 RATE = 16_000
 
 
-def encode(
+def encode_tone(
     container: str, codec: str, rate: int = 48_000, seconds: float = 2.0, channels: int = 1
 ) -> bytes:
-    """Write a tone, as a browser or a recorder would."""
-    file = io.BytesIO()
-    options = {"live": "1"} if container == "webm" else {}
-    with av.open(file, "w", format=container, options=options) as output:
-        layout = {1: "mono", 2: "stereo"}[channels]
-        stream = output.add_stream(codec, rate=rate, layout=layout)
-        samples = np.repeat(tone(seconds=seconds, rate=rate)[None, :], channels, axis=0)
-        frame = av.AudioFrame.from_ndarray(samples, format="fltp", layout=layout)
-        frame.sample_rate = rate
-        frame.time_base = Fraction(1, rate)
-        frame.pts = 0
-        output.mux(stream.encode(frame))
-        output.mux(stream.encode(None))
-        # closing the container closes the file
-        return_value = None
-        file.close = lambda: return_value  # type: ignore[method-assign]
-    return file.getvalue()
+    samples = tone(seconds=seconds, rate=rate)
+    return encode(container, codec, *[samples] * channels, rate=rate)
 
 
 def wav(samples: np.ndarray, **header: Any) -> bytes:
@@ -81,7 +65,7 @@ LIVE = [
 
 @pytest.mark.parametrize(("container", "codec"), LIVE)
 def test_pieces_give_what_the_whole_gives(container: str, codec: str) -> None:
-    data = encode(container, codec)
+    data = encode_tone(container, codec)
     (whole,) = push(data, len(data))
     assert len(whole) / RATE == pytest.approx(2.0, abs=0.1)
     for chunk in (13, 999, 4000):
@@ -90,7 +74,7 @@ def test_pieces_give_what_the_whole_gives(container: str, codec: str) -> None:
 
 @pytest.mark.parametrize(("container", "codec"), LIVE)
 def test_a_stream_sounds_like_the_file(container: str, codec: str) -> None:
-    data = encode(container, codec)
+    data = encode_tone(container, codec)
     streamed, file = push(data, 4000)[0], pull(data)[0]
     length = min(len(streamed), len(file))
     assert length / RATE == pytest.approx(2.0, abs=0.05)
@@ -113,7 +97,7 @@ def test_a_stream_sounds_like_the_file(container: str, codec: str) -> None:
     ],
 )
 def test_sound_comes_out_long_before_the_end(container: str, codec: str, bound_s: float) -> None:
-    data = encode(container, codec, seconds=10.0)
+    data = encode_tone(container, codec, seconds=10.0)
     with ContainerDecoder() as decoder:
         for at in range(0, len(data), 100):
             blocks = decoder.feed(data[at : at + 100])
@@ -175,7 +159,7 @@ def test_opposite_phase_is_heard() -> None:
 
 
 def test_a_stream_may_go_on_with_other_channels_or_another_rate() -> None:
-    mono, stereo = encode("adts", "aac"), encode("adts", "aac", channels=2, rate=44_100)
+    mono, stereo = encode_tone("adts", "aac"), encode_tone("adts", "aac", channels=2, rate=44_100)
     for read in (pull, lambda data, channels: push(data, 999, channels)):
         (mixed,) = read(mono + stereo, None)
         assert len(mixed) / RATE == pytest.approx(4.0, abs=0.2)
@@ -185,7 +169,7 @@ def test_a_stream_may_go_on_with_other_channels_or_another_rate() -> None:
 
 
 def test_what_follows_the_damage_is_heard() -> None:
-    data = bytearray(encode("adts", "aac", seconds=6.0))
+    data = bytearray(encode_tone("adts", "aac", seconds=6.0))
     random = np.random.default_rng(5)
     for at in range(len(data) // 3, len(data) // 3 + 2000, 50):
         data[at] = int(random.integers(256))
@@ -222,9 +206,9 @@ def test_raw_samples_need_to_be_declared() -> None:
         (wav(np.zeros((100, 0), "<i2")), "1 or more channels"),
         (wav(np.zeros(100, "<i2"), tag=0x4242), "cannot|that can be decoded"),
         (wav(np.zeros(0, "<i2")), "found none"),
-        (encode("webm", "libopus")[2000:], "no format that can be read"),
-        (encode("mp3", "libmp3lame")[:100], "expected"),
-        (encode("mp4", "aac")[:2000], "cut off"),
+        (encode_tone("webm", "libopus")[2000:], "no format that can be read"),
+        (encode_tone("mp3", "libmp3lame")[:100], "expected"),
+        (encode_tone("mp4", "aac")[:2000], "cut off"),
     ],
 )
 def test_what_is_no_audio_is_refused_with_a_sentence(data: bytes, message: str) -> None:
@@ -235,7 +219,7 @@ def test_what_is_no_audio_is_refused_with_a_sentence(data: bytes, message: str) 
 
 
 def test_an_mp4_with_its_index_last_comes_at_the_end() -> None:
-    data = encode("mp4", "aac")
+    data = encode_tone("mp4", "aac")
     assert data.index(b"moov") > data.index(b"mdat")
     with ContainerDecoder() as decoder:
         assert not any(decoder.feed(data[at : at + 4000]) for at in range(0, len(data), 4000))
@@ -247,7 +231,7 @@ def test_leaving_early_ends_the_thread() -> None:
     before = threading.active_count()
     for _ in range(5):
         with ContainerDecoder() as decoder:
-            decoder.feed(encode("ogg", "libopus")[:1500])
+            decoder.feed(encode_tone("ogg", "libopus")[:1500])
         with ContainerDecoder():
             pass
     assert threading.active_count() == before
@@ -276,7 +260,9 @@ def test_damage_gives_sound_or_a_sentence(data: st.DataObject, kind: tuple[str, 
         assert np.isfinite(samples).all() and len(samples) < 60 * RATE
 
 
-_ENCODED = {(container, codec): encode(container, codec, seconds=0.5) for container, codec in LIVE}
+_ENCODED = {
+    (container, codec): encode_tone(container, codec, seconds=0.5) for container, codec in LIVE
+}
 
 
 def _rows() -> list[dict[str, object]]:

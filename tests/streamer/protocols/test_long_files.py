@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import websockets
 
-from engine.api import Hypothesis, StreamOptions, Window
 from streamer.service import RECORDING_STREAMS
 from tests.support.audio import babble, pcm16, quiet
 from tests.support.audio import wav as write_wav
-from tests.support.engines import CountingEngine, CountingStream
+from tests.support.engines import CountingEngine, Pace
 from tests.support.running_service import Running, running
 from tests.support.waiting import until
 
@@ -97,56 +93,17 @@ async def test_a_live_session_has_the_same_words_in_the_same_places(service: Run
         check_span(word["text"], word["start"], word["end"])
 
 
-class _Slow(CountingEngine):
-    """Decodes one window at a time, in the order in which they come; counts those that wait."""
-
-    def __init__(self, cost_s: float, num_answers: int | None = None) -> None:
-        super().__init__()
-        self.num_waiting = 0
-        self.num_decoded = 0
-        self.cost_s = cost_s
-        self.num_answers = num_answers  # that it returns; None: any number
-        self._turn = asyncio.Lock()
-
-    @contextlib.asynccontextmanager
-    async def stream(self, options: StreamOptions) -> AsyncIterator[Any]:  # type: ignore[override]
-        yield _SlowStream(self, CountingStream(options))
-
-    async def decode(self, stream: CountingStream, window: Window) -> Hypothesis:
-        self.num_waiting += 1
-        try:
-            async with self._turn:
-                if self.num_answers == 0:
-                    await asyncio.Event().wait()
-                if self.num_answers is not None:
-                    self.num_answers -= 1
-                await asyncio.sleep(self.cost_s)
-                self.num_decoded += 1
-                return await stream.decode(window)
-        finally:
-            self.num_waiting -= 1
-
-
-class _SlowStream:
-    def __init__(self, engine: _Slow, stream: CountingStream) -> None:
-        self._engine = engine
-        self._stream = stream
-
-    async def decode(self, window: Window) -> Hypothesis:
-        return await self._engine.decode(self._stream, window)
-
-
+NUM_WARM_UP = 2  # windows that are decoded before the service is ready
 # all of it is speech, so windows are as long as they may be
 WITHOUT_DETECTION = {"chunking_strategy": '{"type":"server_vad","threshold":0}'}
 
 
 async def test_a_short_file_does_not_wait_for_a_long_one() -> None:
-    engine = _Slow(0.0)
+    engine = CountingEngine(Pace(0.15, width=1, num_free=NUM_WARM_UP))
     async with running(lambda: engine) as service:
-        engine.cost_s = 0.15
         ten_minutes = np.tile(SENTENCE, 300)
         long = asyncio.create_task(post(service, ten_minutes, **WITHOUT_DETECTION))
-        await until(lambda: engine.num_waiting >= 2)
+        await until(lambda: engine.num_pending >= 2)
         before = engine.num_decoded
         answer = await post(service, babble(3.0), **WITHOUT_DETECTION)
         assert answer.json()["text"] == "w0 w1 w2 w3 w4 w5"
@@ -158,8 +115,7 @@ async def test_a_short_file_does_not_wait_for_a_long_one() -> None:
 
 
 async def test_who_leaves_a_stream_of_events_frees_the_engine() -> None:
-    # two windows warm it up
-    engine = _Slow(0.0, num_answers=3)
+    engine = CountingEngine(Pace(0.0, width=1, num_answers=NUM_WARM_UP + 1))
     async with running(lambda: engine) as service:
         form = {"model": "whisper-1", "language": "en", "stream": "true", **WITHOUT_DETECTION}
         file = ("long.wav", write_wav(np.tile(SENTENCE, 60)))
@@ -170,8 +126,8 @@ async def test_who_leaves_a_stream_of_events_frees_the_engine() -> None:
             async for line in answer.aiter_lines():
                 assert "transcript.text.delta" in line
                 break
-            assert engine.num_waiting
-        await until(lambda: not engine.num_waiting)
+            assert engine.num_pending
+        await until(lambda: not engine.num_pending)
 
 
 async def test_many_files_at_once_are_read_or_refused(service: Running) -> None:

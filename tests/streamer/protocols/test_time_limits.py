@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import websockets
 from clients.telephone import encode_mulaw
 from streamer.config import ServerConfig
 from tests.support.audio import babble, pcm16
-from tests.support.running_service import Running, running
+from tests.support.running_service import Running
 
 SAID = "w0 w1 w2 w3"
 LIMITS = {"session_too_long": {"max_session_s": 1.0}, "idle": {"idle_timeout_s": 0.7}}
@@ -26,9 +25,8 @@ def code(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def service(code: str) -> AsyncIterator[Running]:
-    async with running(config=ServerConfig(port=0, calibrate=False, **LIMITS[code])) as service:
-        yield service
+def service_config(code: str) -> ServerConfig:
+    return ServerConfig(port=0, calibrate=False, **LIMITS[code])
 
 
 async def converse(socket: Any, *messages: str | bytes) -> list[dict[str, Any]]:
