@@ -7,7 +7,6 @@ links to the files of the locked packages, and nothing else: what is not declare
 from __future__ import annotations
 
 import importlib.util
-import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
@@ -15,19 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.packages.versions import read_lock
+
 ROOT = Path(__file__).parents[2]
-
-
-def read_lock(name: str) -> dict[str, str]:
-    """Read the versions that a lock file pins."""
-    pins = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / name).read_text(), re.MULTILINE)
-    assert pins, name
-    return dict(pins)
 
 
 def link_packages(folder: Path) -> None:
     """Link the files of the locked packages, as pip lays them out, into a folder."""
-    for name, version in read_lock("requirements.lock").items():
+    for name, version in read_lock().items():
         try:
             package = distribution(name)
         except PackageNotFoundError:

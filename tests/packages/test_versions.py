@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from tests.packages.test_imports import ROOT, read_lock
-from tests.packages.versions import normalise, read_dependencies
+from tests.packages.versions import ROOT, SOURCES, normalise, read_dependencies, read_lock
 
-LOCKED = {normalise(name): version for name, version in read_lock("requirements.lock").items()}
+LOCKED = {normalise(name): version for name, version in read_lock().items()}
 
 
 @pytest.mark.parametrize(("name", "allowed"), read_dependencies().items())
@@ -40,8 +39,6 @@ def test_uvicorn_stays_below_a_release_that_nobody_tried() -> None:
 
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cuda"])
 def test_images_are_built_of_what_the_wheel_is_made_of(name: str) -> None:
-    from tests.packages.versions import SOURCES
-
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "deploy" / name).read_text(), re.M)
     assert set(SOURCES) <= {source for sources in copied for source in sources.split()}
     ignored = Path(f"{ROOT}/deploy/{name}.dockerignore").read_text().splitlines()

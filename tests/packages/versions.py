@@ -1,12 +1,12 @@
 """Try the product with the lowest and with the newest versions that pyproject.toml allows.
 
 Builds a wheel and an environment for each outside the tree, with nothing but what the wheel asks
-for, and runs imports.py and smoke.py in it:
+for, and runs imports.py and smoke.py in it. `locked` is what the images in deploy/ install.
 
-    python tests/packages/versions.py [lowest] [newest] [--torch VERSION] [--keep FOLDER]
+    python tests/packages/versions.py [lowest] [newest] [locked] [--torch VERSION] [--keep FOLDER]
 
-torch is the locked version in both: any other may bring CUDA, which is several gigabytes.
-Prints the versions as a table and exits with 1 where something failed.
+torch is the locked version in all: any other may bring CUDA, which is several gigabytes. Prints
+the versions as a table and exits with 1 where something failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # what the wheel is made of, as in deploy/Dockerfile
 SOURCES = ("pyproject.toml", "LICENSE", "README.md", "wordwire.py", "engine", "streamer", "clients")
-WHICH = ("lowest", "newest")
+WHICH = ("lowest", "newest", "locked")
 
 
 def main() -> int:
@@ -35,11 +35,11 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     # argparse checks defaults of "*" against choices as a whole, so they are checked below
-    parser.add_argument("which", nargs="*", metavar="lowest|newest", help="(both)")
-    parser.add_argument("--torch", default=read_locked_torch(), help="(%(default)s)")
+    parser.add_argument("which", nargs="*", metavar="|".join(WHICH), help="(lowest newest)")
+    parser.add_argument("--torch", default=read_lock()["torch"], help="(%(default)s)")
     parser.add_argument("--keep", type=Path, help="build there and leave it, for a look")
     arguments = parser.parse_args()
-    which = arguments.which or list(WHICH)
+    which = arguments.which or ["lowest", "newest"]
     if not set(which) <= set(WHICH):
         parser.error(f"expected {' or '.join(WHICH)}, got {' '.join(which)}")
     with tempfile.TemporaryDirectory() as temporary:
@@ -73,10 +73,10 @@ def read_dependencies() -> dict[str, str]:
     return {match[1]: match[2] for match in found if match is not None}
 
 
-def read_locked_torch() -> str:
-    found = re.search(r"^torch==(\S+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
-    assert found is not None, "requirements.lock has no torch"
-    return found[1]
+def read_lock() -> dict[str, str]:
+    """Read the versions that requirements.lock pins."""
+    pins = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    return dict(pins)
 
 
 def build_wheel(work: Path) -> Path:
@@ -103,6 +103,10 @@ def build_environment(folder: Path, wheel: Path, name: str, torch: str) -> Path:
     """
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
     python = folder / "bin/python"
+    if name == "locked":
+        run_pip(python, "install", "-r", ROOT / "requirements.lock")
+        run_pip(python, "install", "--no-deps", wheel)
+        return python
     constraints = folder / "constraints.txt"
     lines = [f"torch=={torch}"]
     if name == "lowest":
