@@ -33,7 +33,8 @@ from streamer.operations.loading import run_in_daemon, warm_up
 from streamer.operations.metered_engine import MeteredEngine
 from streamer.operations.metrics import Metrics
 from streamer.recording.transcribe import transcribe
-from streamer.session.served import ServedSession
+from streamer.session.live import LiveSession
+from streamer.session.meter import SessionMeter
 from streamer.transcription.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Service:
         self._engine: Engine | None = None
         self._metered: MeteredEngine | None = None  # the same, as sessions use it
         self._settled = asyncio.Event()  # loaded, or failed to
-        self._sessions: set[ServedSession] = set()
+        self._sessions: dict[LiveSession, ApiKey] = {}  # and whose they are
         self._num_recordings = 0
         self._all_closed = asyncio.Event()
         self._all_closed.set()
@@ -125,7 +126,8 @@ class Service:
 
     def _key_refusal(self, key: ApiKey) -> Refusal | None:
         most = key.limits.max_sessions
-        if most is not None and sum(live.key.name == key.name for live in self._sessions) >= most:
+        num_open = sum(owner.name == key.name for owner in self._sessions.values())
+        if most is not None and num_open >= most:
             return Refusal(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "key_sessions",
@@ -174,7 +176,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def session(
         self, audio_format: AudioFormat, settings: SessionSettings
-    ) -> AsyncIterator[ServedSession]:
+    ) -> AsyncIterator[LiveSession]:
         """Open a session; it counts against the limit until the context is left.
 
         Raises:
@@ -185,23 +187,17 @@ class Service:
             raise EngineBusy(refusal.message)
         assert self._metered is not None, "a service without an engine refuses"
         key = current_key.get()
-        live = ServedSession(
-            self._metered,
-            audio_format,
-            settings,
-            key=key,
-            budget=self._budget(key),
-            metrics=self.metrics,
-        )
+        meter = SessionMeter(self.metrics, self._budget(key), time.monotonic())
+        live = LiveSession(self._metered, audio_format, settings, meter)
         # counted before it opens: the opening awaits, and others ask for room meanwhile
-        self._sessions.add(live)
+        self._sessions[live] = key
         self._all_closed.clear()
         self.metrics.session_opened()
         try:
             async with live:
                 yield live
         finally:
-            self._sessions.discard(live)
+            del self._sessions[live]
             self.metrics.session_closed()
             self._note_closed()
 

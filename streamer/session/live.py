@@ -1,7 +1,7 @@
 """Run a session's channels over an engine: the asyncio around the logic of `Transcriber`.
 
-Every wire adapter speaks to a LiveSession: bytes go in, events come out. It owns one task per
-channel, which decodes one window at a time, and it is the only place that reads the clock.
+Every protocol speaks to a LiveSession: bytes go in, events come out. It owns one task per channel,
+which decodes one window at a time, and it reads the clock for all that it owns.
 """
 
 from __future__ import annotations
@@ -14,30 +14,49 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from engine.api import SAMPLE_RATE, Engine, Samples, StreamLost
+from engine.api import SAMPLE_RATE, Engine, StreamLost
 from streamer.audio.pcm import AudioDecoder, AudioFormat
 from streamer.session.channel import Channel
+from streamer.session.meter import SessionMeter
 from streamer.session.retry import may_retry
 from streamer.transcription.events import Event
 from streamer.transcription.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
 
-MAX_BACKLOG = 45 * SAMPLE_RATE  # sound ahead of transcription from which `feed` waits
+MAX_BACKLOG = 45 * SAMPLE_RATE  # audio ahead of transcription from which `feed` waits
 MAX_EVENTS = 256  # events not taken from which decoding waits
 
 
 class LiveSession:
-    """Transcribe one client's sound; an async context manager.
+    """Transcribe one client's audio; an async context manager.
 
     Entering opens the engine's streams; leaving aborts what is still decoding. `feed`, `finalize`
-    and `end` are for one task, `events` for one other.
+    and `end` are for one task, `events` for one other, `stop` for any.
+
+    Attributes:
+        is_leaving: its client is gone for good, so it only makes final what was said, and takes no
+            place from others.
     """
 
     def __init__(
-        self, engine: Engine, audio_format: AudioFormat, settings: SessionSettings
+        self,
+        engine: Engine,
+        audio_format: AudioFormat,
+        settings: SessionSettings,
+        meter: SessionMeter | None = None,
     ) -> None:
+        """Prepare a session; entering it opens it.
+
+        Args:
+            engine: decodes its windows.
+            audio_format: of what `feed` takes.
+            settings: until `update`.
+            meter: counts what it does and slows it down; None outside the service.
+        """
+        self.is_leaving = False
         self._engine = engine
+        self._meter = meter
         self._format = audio_format
         self._decoder = AudioDecoder(audio_format)
         # written by all channels, read by `events`; bounded by MAX_EVENTS and one window's
@@ -46,7 +65,9 @@ class LiveSession:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Condition()  # events came or went, or decoding got further
         self._failure: BaseException | None = None
+        self._feeding = asyncio.Lock()
         self._is_ended = False
+        self._is_stopped = False  # the service ended the audio; what still comes is dropped
         self._num_running = len(self._channels)  # channels still transcribing
 
     async def __aenter__(self) -> Self:
@@ -93,15 +114,15 @@ class LiveSession:
         return sum(channel.transcriber.num_segments for channel in self._channels)
 
     def opened_at(self, channel: int = 0) -> int | None:
-        """Say where the segment that is open now began; its SpeechStarted may be still to come."""
+        """Return where the open segment began, or None; its SpeechStarted may be still to come."""
         return self._channels[channel].transcriber.opened_at
 
     def num_begun(self, channel: int) -> int:
-        """Segments of a channel begun so far, whether or not `events` has told of them."""
+        """Return how many segments of a channel have begun, those included still to be told."""
         return self._channels[channel].transcriber.num_begun
 
     async def feed(self, data: bytes, channel: int | None = None) -> None:
-        """Take a packet; waits while the sound is too far ahead of its transcription.
+        """Take a packet; waits while the audio is too far ahead of its transcription.
 
         Args:
             data: in the session's format, any number of bytes.
@@ -111,28 +132,48 @@ class LiveSession:
             ValueError: a WAV header contradicts the format, or there is no such channel.
             EngineError: the engine refused this session's windows.
         """
-        assert not self._is_ended, "sound after the end"
-        if channel is None:
-            decoder, channels = self._decoder, self._channels
-        else:
-            if not 0 <= channel < len(self._channels):
-                raise ValueError(f"expected a channel below {len(self._channels)}, got {channel}")
-            channels = self._channels[channel : channel + 1]
+        decoder, channels = self._decoder, self._channels
+        if channel is not None:
+            if not 0 <= channel < len(channels):
+                raise ValueError(f"expected a channel below {len(channels)}, got {channel}")
+            channels = channels[channel : channel + 1]
             decoder = channels[0].mono_decoder(self._format)
-        step = decoder.format.bytes_per_second
-        for first in range(0, len(data), step):
-            decoded = decoder.decode(data[first : first + step])
-            await self._receive(channels, decoded, len(data) * SAMPLE_RATE // step)
+        second = decoder.format.bytes_per_second
+        audio_s = len(data) / second * len(channels)
+        wait_s = self._meter.spend(audio_s, time.monotonic()) if self._meter else None
+        if wait_s is not None:
+            # the wait stops reading from the socket, so TCP slows the sender down
+            await asyncio.sleep(wait_s)
+        async with self._feeding:
+            if self._is_stopped:
+                return
+            assert not self._is_ended, "audio after the end"
+            arrived_at = time.monotonic()
+            if self._meter:
+                self._meter.receive(audio_s)
+            packet = len(data) * SAMPLE_RATE // second
+            for first in range(0, len(data), second):
+                decoded = decoder.decode(data[first : first + second])
+                for each, samples in zip(channels, decoded, strict=True):
+                    each.transcriber.receive_audio(samples, time.monotonic(), packet)
+                    each.notify()
+                await self._catch_up(channels)
+            if self._meter:
+                self._meter.arrive(self.duration, arrived_at)
 
     async def finalize(self, channel: int | None = None) -> None:
         """Close the open segment of one channel, or of all; its Final follows."""
+        if self._is_stopped:
+            return
         for each in self._channels if channel is None else [self._channels[channel]]:
             each.transcriber.finalize()
             each.notify()
         await self._publish()
 
     async def forget(self) -> None:
-        """Close the open segment of every channel, and keep the sound so far out of the next."""
+        """Close the open segment of every channel, and keep the audio so far out of the next."""
+        if self._is_stopped:
+            return
         for each in self._channels:
             each.transcriber.forget()
             each.notify()
@@ -144,21 +185,29 @@ class LiveSession:
             channel.transcriber.update(settings)
 
     async def end(self) -> None:
-        """No more sound comes: `events` ends when all of it is transcribed."""
+        """Take no more audio: `events` ends when all of it is transcribed."""
         if self._is_ended:
             return
-        await self._receive(self._channels, self._decoder.flush(), 0)
-        for channel in self._channels:
-            for samples in channel.flush():
-                await self._receive([channel], [samples], 0)
+        rests = list(zip(self._channels, self._decoder.flush(), strict=True))
+        rests += [(channel, rest) for channel in self._channels for rest in channel.flush()]
+        for channel, rest in rests:
+            channel.transcriber.receive_audio(rest, time.monotonic())
+            channel.notify()
+            await self._catch_up([channel])
         self._is_ended = True
         for channel in self._channels:
             channel.transcriber.end()
             channel.notify()
         await self._publish()
 
+    async def stop(self) -> None:
+        """End the audio from the service's side; the finals of what came before follow."""
+        self._is_stopped = True
+        async with self._feeding:
+            await self.end()
+
     async def events(self) -> AsyncIterator[Event]:
-        """Yield what the session says, until all sound is transcribed after `end`.
+        """Yield what the session says, until all audio is transcribed after `end`.
 
         Raises:
             EngineError: the engine refused this session's windows.
@@ -170,6 +219,8 @@ class LiveSession:
                 self._events.clear()
                 self._changed.notify_all()
             for event in events:
+                if self._meter:
+                    self._meter.observe(event, self.duration, time.monotonic())
                 yield event
             if not events:
                 if self._failure is not None:
@@ -180,11 +231,8 @@ class LiveSession:
     def _is_over(self) -> bool:
         return self._failure is not None or not self._num_running
 
-    async def _receive(self, channels: list[Channel], decoded: list[Samples], packet: int) -> None:
-        """Pass samples on, then wait until transcription is near enough."""
-        for channel, samples in zip(channels, decoded, strict=True):
-            channel.transcriber.receive_audio(samples, time.monotonic(), packet)
-            channel.notify()
+    async def _catch_up(self, channels: list[Channel]) -> None:
+        """Wait until transcription is near enough to what was received."""
         await self._publish()
         if not self._has_room(channels):
             async with self._changed:
@@ -206,7 +254,7 @@ class LiveSession:
         try:
             await self._transcribe(channel)
         except Exception as error:
-            # carried to whoever reads the events or feeds the sound
+            # carried to whoever reads the events or feeds the audio
             self._failure = error
         self._num_running -= 1
         await self._publish(has_decoded=True)

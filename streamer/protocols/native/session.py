@@ -21,7 +21,6 @@ from streamer.protocols.native.journal import Journal
 from streamer.protocols.native.sample_check import SampleCheck
 from streamer.service import Service
 from streamer.session.live import LiveSession
-from streamer.session.served import ServedSession
 from streamer.transcription.settings import Delay, Endpointing, SessionSettings
 from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race
 from streamer.transport.edge import Fault, attempt
@@ -54,7 +53,7 @@ class StreamSession:
         self._opened = asyncio.Event()
         self._delivered = asyncio.Event()  # all is sent, or nobody waits for it
         self._task: asyncio.Task[None] | None = None
-        self._live: ServedSession | None = None
+        self._live: LiveSession | None = None
         self._check: SampleCheck | None = None  # from `begin` on
         self._num_bytes = 0  # of audio taken
         self._num_errors = 0

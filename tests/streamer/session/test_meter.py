@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from streamer.access.keys import ANYONE
 from streamer.access.limits import Bucket
 from streamer.audio.pcm import AudioFormat
 from streamer.operations.metrics import Metrics
-from streamer.session.served import ServedSession
+from streamer.session.live import LiveSession
+from streamer.session.meter import SessionMeter
 from streamer.transcription.events import Event, Final
 from streamer.transcription.settings import SessionSettings
 from tests.support.audio import babble, pcm16, quiet
@@ -19,11 +19,10 @@ from tests.support.engines import CountingEngine
 from tests.support.waiting import LIMIT_S, in_virtual_time
 
 
-def session(metrics: Metrics, budget: Bucket | None = None) -> ServedSession:
+def session(metrics: Metrics, budget: Bucket | None = None) -> LiveSession:
     settings = SessionSettings(language="en", vad_threshold=0.0)
-    return ServedSession(
-        CountingEngine(), AudioFormat(), settings, key=ANYONE, budget=budget, metrics=metrics
-    )
+    meter = SessionMeter(metrics, budget, time.monotonic())
+    return LiveSession(CountingEngine(), AudioFormat(), settings, meter)
 
 
 def value(metrics: Metrics, name: str) -> float:
@@ -33,7 +32,7 @@ def value(metrics: Metrics, name: str) -> float:
     raise AssertionError(name)
 
 
-async def collect(live: ServedSession) -> list[Event]:
+async def collect(live: LiveSession) -> list[Event]:
     async with asyncio.timeout(LIMIT_S):
         return [event async for event in live.events()]
 
@@ -95,14 +94,9 @@ async def test_stopping_makes_what_was_said_final_and_drops_what_comes_after() -
 
 async def test_each_side_of_a_call_counts_its_own_sound() -> None:
     metrics = Metrics()
-    live = ServedSession(
-        CountingEngine(),
-        AudioFormat("mulaw", 8000, 2),
-        SessionSettings(language="en"),
-        key=ANYONE,
-        budget=None,
-        metrics=metrics,
-    )
+    meter = SessionMeter(metrics, None, time.monotonic())
+    settings = SessionSettings(language="en")
+    live = LiveSession(CountingEngine(), AudioFormat("mulaw", 8000, 2), settings, meter)
     async with live:
         await live.feed(bytes(8000), channel=0)
         assert value(metrics, "audio_seconds_total") == 1.0
