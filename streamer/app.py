@@ -21,20 +21,10 @@ from streamer.service import Service
 from streamer.transport.gate import Gate
 from streamer.web import document, health, page, status
 
-# each has routes(service); the page takes every other path and stands last
-PROTOCOLS = (
-    health,
-    status,
-    native,
-    deepgram,
-    deepgram_file,
-    twilio,
-    whisperlive,
-    openai,
-    openai_realtime,
-    document,
-    page,
-)
+# each has routes(service)
+PROTOCOLS = (native, deepgram, deepgram_file, twilio, whisperlive, openai, openai_realtime)
+# the page takes every other path and stands last
+ROUTES = (health, status, *PROTOCOLS, document, page)
 
 
 def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starlette:
@@ -42,7 +32,7 @@ def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starl
 
     Args:
         load_engine: called once, in a thread, when the application starts; what it raises is
-            found in `app.state.service.failure`. Who passes it closes the engine.
+            found in `app.state.service.failure`. The caller closes the engine.
         config: what holds for all sessions.
     """
     service = Service(config, load_engine)
@@ -53,7 +43,7 @@ def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starl
             yield
 
     app = Starlette(
-        routes=[route for protocol in PROTOCOLS for route in protocol.routes(service)],
+        routes=[route for module in ROUTES for route in module.routes(service)],
         middleware=[Middleware(Gate, service=service)],
         lifespan=lifespan,
     )

@@ -143,6 +143,14 @@ def test_protocols_import_no_other_protocol(path: Path) -> None:
     assert folders <= {place.parts[2], also}
 
 
+def test_the_list_of_protocols_names_every_folder() -> None:
+    root = ROOT / "streamer/protocols"
+    listed = ast.get_docstring(ast.parse((root / "__init__.py").read_text())) or ""
+    for package in sorted(root.rglob("__init__.py")):
+        folder = package.parent.relative_to(root).as_posix()
+        assert folder == "." or f"\n{folder} " in listed, folder
+
+
 @pytest.mark.parametrize("place", PURE)
 def test_pure_modules_do_no_io_and_read_no_clock(place: str) -> None:
     files = _files(place) if (ROOT / place).is_dir() else [ROOT / place]

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from streamer.protocols.openai.form import FORMATS, GRANULARITIES
-from streamer.protocols.openai.realtime.config import LOGPROBS
+from streamer.protocols.openai.realtime.options import LOGPROBS
 
 Json = dict[str, Any]
 

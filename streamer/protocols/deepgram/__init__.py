@@ -1,1 +1,1 @@
-"""Deepgram's live and pre-recorded transcription: its parameters and messages, without sockets."""
+"""Deepgram's live and pre-recorded transcription."""

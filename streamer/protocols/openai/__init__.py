@@ -1,1 +1,1 @@
-"""OpenAI's protocols: what their messages mean here, without the sockets that carry them."""
+"""OpenAI's transcription endpoints, and in `realtime` its live sessions."""

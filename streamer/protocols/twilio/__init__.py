@@ -1,1 +1,1 @@
-"""Twilio Media Streams: its messages, their order, and what is kept of a call."""
+"""Twilio Media Streams: a call comes in, and readers follow its text."""

@@ -1,1 +1,1 @@
-"""WhisperLive's messages."""
+"""WhisperLive's protocol."""

@@ -1,4 +1,4 @@
-"""WhisperLive's messages: the client's first, and the segments that it is sent.
+"""WhisperLive's messages: the segments that a client is sent.
 
 Pure. Follows whisper_live/client.py and server.py: times are strings with three decimals, every
 update repeats the last completed segments, and clients drop a segment that starts before the end of
@@ -10,105 +10,16 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
-from engine.api import SAMPLE_RATE, Task, Word
-from streamer import schema
-from streamer.audio.pcm import AudioFormat
+from engine.api import SAMPLE_RATE, Word
+from streamer.protocols.whisperlive.options import Hello
 from streamer.transcription import events
-from streamer.transcription.settings import SessionSettings
 from streamer.transcription.word import follow
-from streamer.wire import ClientFault, parse_object
 
 END_OF_AUDIO = b"END_OF_AUDIO"
 # clients keep a transcript only of the back end of this name (client.py, process_segments)
 BACKEND = "faster_whisper"
 MAX_REPEATED = 100  # completed segments that an update may repeat
-MIN_SILENCE_MS = 100  # SessionSettings.silence_ms
-
-
-@dataclass(frozen=True, slots=True)
-class VadParameters:
-    threshold: float | None = None
-    min_silence_duration_ms: int | None = None
-    speech_pad_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """The client's first message. What it asks for and does not get is told to it."""
-
-    uid: str = ""
-    language: str | None = None
-    task: Literal["transcribe", "translate"] = "transcribe"
-    model: str | None = None  # every name is served by the loaded model
-    send_last_n_segments: int = 10
-    initial_prompt: str | None = None
-    word_timestamps: bool = False
-    audio_format: Literal["float32", "int16", "uint8"] = "float32"
-    enable_translation: bool = False
-    enable_diarization: bool = False
-    vad_parameters: VadParameters | None = None
-    hotwords: list[str] = field(default_factory=list)
-
-    @property
-    def format(self) -> AudioFormat:
-        """What the session is fed; uint8 is widened to 16 bits first."""
-        encoding = "pcm_f32le" if self.audio_format == "float32" else "pcm_s16le"
-        return AudioFormat(encoding, SAMPLE_RATE, 1)
-
-    @property
-    def settings(self) -> SessionSettings:
-        """What the session is asked for.
-
-        Raises:
-            ValueError: a value is out of range.
-        """
-        vad = self.vad_parameters or VadParameters()
-        default = SessionSettings()
-        silence_ms, pad_ms = vad.min_silence_duration_ms, vad.speech_pad_ms
-        return SessionSettings(
-            language=self.language or None,
-            task=Task(self.task),
-            prompt=self.initial_prompt or "",
-            hotwords=tuple(self.hotwords),
-            word_times=self.word_timestamps,
-            silence_ms=default.silence_ms
-            if silence_ms is None
-            else max(MIN_SILENCE_MS, silence_ms),
-            pre_roll_ms=default.pre_roll_ms if pad_ms is None else pad_ms,
-            vad_threshold=default.vad_threshold if vad.threshold is None else vad.threshold,
-        )
-
-    @property
-    def warnings(self) -> list[str]:
-        """What was asked for and is not served."""
-        asked = (
-            (self.enable_translation, "translation beside the transcript"),
-            (self.enable_diarization, "diarization"),
-        )
-        return [f"{name} is not served here" for is_asked, name in asked if is_asked]
-
-
-def parse_hello(text: str) -> Hello:
-    """Read the client's first message.
-
-    Raises:
-        ClientFault: no JSON object, or a field of the wrong type.
-    """
-    values = parse_object(text)
-    hotwords = values.get("hotwords")
-    if isinstance(hotwords, str):  # faster-whisper takes one string
-        words = (word.strip() for word in hotwords.split(","))
-        values["hotwords"] = [word for word in words if word]
-    if not isinstance(values.get("uid"), str) and values.get("uid") is not None:
-        values["uid"] = str(values["uid"])
-    try:
-        hello, _ = schema.build(Hello, values)
-    except schema.FieldError as error:
-        raise ClientFault("invalid_field", str(error), field=error.field) from None
-    return hello
 
 
 class SegmentsWriter:
@@ -125,7 +36,7 @@ class SegmentsWriter:
         self._text = ""  # of the last completed segment
 
     def translate(self, event: events.Event) -> list[str]:
-        """Give the messages for an event."""
+        """Return the messages for an event."""
         match event:
             case events.Partial():
                 text = follow(self._text, event.settled + event.volatile)

@@ -8,13 +8,8 @@ import numpy as np
 
 from streamer import wire
 from streamer.access.refusal import RETRY_AFTER_S
-from streamer.protocols.whisperlive.messages import (
-    BACKEND,
-    END_OF_AUDIO,
-    Hello,
-    SegmentsWriter,
-    parse_hello,
-)
+from streamer.protocols.whisperlive.messages import BACKEND, END_OF_AUDIO, SegmentsWriter
+from streamer.protocols.whisperlive.options import Hello, parse_hello
 from streamer.service import Service
 from streamer.session.live import LiveSession
 from streamer.transport.connection import Connection, Overdue, race, starting_within

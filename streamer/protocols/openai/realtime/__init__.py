@@ -1,1 +1,1 @@
-"""OpenAI's Realtime API for transcription."""
+"""OpenAI's Realtime API: transcription sessions, and the secrets that browsers open them with."""

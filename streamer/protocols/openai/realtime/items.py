@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.api import SAMPLE_RATE
 from streamer.protocols.openai.format import write_logprobs
-from streamer.protocols.openai.realtime.config import RealtimeConfig
+from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.transcription.events import Event, Final, Partial, SpeechEnded, SpeechStarted
 from streamer.wire import seconds
 

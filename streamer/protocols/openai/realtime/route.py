@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket
 from streamer.access.refusal import Refusal
 from streamer.protocols.model_names import ALIASES
 from streamer.protocols.openai.realtime import secret_route
-from streamer.protocols.openai.realtime.config import RealtimeConfig
+from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.protocols.openai.realtime.secrets import SecretSessions
 from streamer.protocols.openai.realtime.session import RealtimeSession
 from streamer.protocols.vllm.session import VllmSession

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from streamer.access.keys import MAX_LIFETIME_S, MIN_LIFETIME_S
 from streamer.protocols.openai.body import read_object
 from streamer.protocols.openai.error import ApiError, served_model
-from streamer.protocols.openai.realtime.config import RealtimeConfig
+from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.protocols.openai.realtime.secrets import SecretSessions
 from streamer.service import Service
 from streamer.transport.gate import SHOWN

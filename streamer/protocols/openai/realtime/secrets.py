@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from streamer.access.keys import digest_of
-from streamer.protocols.openai.realtime.config import RealtimeConfig
+from streamer.protocols.openai.realtime.options import RealtimeConfig
 
 MAX_SECRETS = 10_000  # kept at once; the oldest goes first
 

@@ -17,8 +17,8 @@ from streamer import wire
 from streamer.audio.error import AudioError
 from streamer.protocols.openai.body import parse_object
 from streamer.protocols.openai.error import INVALID, ApiError
-from streamer.protocols.openai.realtime.config import RealtimeConfig
 from streamer.protocols.openai.realtime.items import ItemWriter, Message
+from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.service import Service
 from streamer.session.live import LiveSession
 from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race

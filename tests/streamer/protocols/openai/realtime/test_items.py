@@ -4,8 +4,8 @@ import itertools
 from typing import Any
 
 from engine.api import ModelInfo, Word
-from streamer.protocols.openai.realtime.config import RealtimeConfig
 from streamer.protocols.openai.realtime.items import ItemWriter
+from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.transcription.events import Final, Partial, SpeechEnded, SpeechStarted
 
 INFO = ModelInfo("base", ("en", "de"), "cpu", "float32")

@@ -1,7 +1,7 @@
 from engine.api import ModelInfo
 from streamer.access.keys import digest_of
 from streamer.protocols.openai.realtime import secrets
-from streamer.protocols.openai.realtime.config import RealtimeConfig
+from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.protocols.openai.realtime.secrets import SecretSessions
 
 CONFIG = RealtimeConfig(ModelInfo("base", ("en",), "cpu", "float32"))

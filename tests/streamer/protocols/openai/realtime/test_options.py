@@ -7,7 +7,7 @@ import pytest
 from engine.api import ModelInfo
 from streamer.audio.pcm import AudioFormat
 from streamer.protocols.openai.error import ApiError
-from streamer.protocols.openai.realtime.config import LOGPROBS, RealtimeConfig
+from streamer.protocols.openai.realtime.options import LOGPROBS, RealtimeConfig
 from streamer.transcription.settings import Delay, Endpointing
 
 INFO = ModelInfo("base", ("en", "de"), "cpu", "float32")
