@@ -294,12 +294,12 @@ class EagerRunner:
 
 
 def align(
-    model: Whisper, attention: Attention, sequence: Sequence, passes: Rows[Rows[Tensor]]
+    model: Whisper, attention: Attention, sequence: Sequence, steps: Rows[Rows[Tensor]]
 ) -> Tensor:
     """Compute the alignment heads' attention logits from the queries of a sequence's steps.
 
     Args:
-        passes: of each step and each layer of `Whisper.alignment_heads`, (positions, heads, D).
+        steps: of each step and each layer of `Whisper.alignment_heads`, (positions, heads, D).
 
     Returns:
         (heads, T, num_full) float32, T positions of all steps.
@@ -308,7 +308,7 @@ def align(
         scale = model.config.head_dim**-0.5
         parts = []
         for n, (layer, heads) in enumerate(model.alignment_heads.items()):
-            q = torch.cat([layers[n] for layers in passes]).transpose(0, 1)  # (heads, T, D)
+            q = torch.cat([layers[n] for layers in steps]).transpose(0, 1)  # (heads, T, D)
             k = attention.read_cross_keys(
                 layer, heads, sequence.cross_pages, sequence.kept.num_full
             )

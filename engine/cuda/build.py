@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 class Limits:
     """What the graphs are captured for."""
 
-    max_batch: int = 256  # sequences in one pass
-    max_tokens: int = 1024  # of one pass: drafts and prompts included
+    max_batch: int = 256  # sequences in one step
+    max_tokens: int = 1024  # of one step: drafts and prompts included
     max_encode_windows: int = 32  # in one encoder call
     max_encode_positions: int = 12_288  # in one encoder call
     fold: int | None = None  # weight of a folded position
@@ -100,12 +100,12 @@ def build_runner(
     )
 
     def report_pass(size: int) -> None:
-        logger.info("captured passes of %d tokens", size)
+        logger.info("captured steps of %d tokens", size)
 
     def report_encoder(size: int) -> None:
         logger.debug("captured the encoder for %d positions", size)
 
-    logger.info("compiling kernels and capturing %d sizes of passes", len(sizes_captured))
+    logger.info("compiling kernels and capturing %d sizes of steps", len(sizes_captured))
     graphs.capture(report_pass)
     logger.info("capturing the encoder")
     encoder.capture(report_encoder)

@@ -97,7 +97,7 @@ class Pools:
 
 
 class PagedAttention:
-    """Attention over pools: one pass at a time, or one lane of a pass.
+    """Attention over pools: one step at a time, or one lane of a step.
 
     `plan_decoder` gives row n slot n. A runner that keeps sequences in their slots writes the
     pools' tables, the tiles and the positions itself, where the graph's kernels find them.
@@ -114,7 +114,7 @@ class PagedAttention:
         """Attend over pools, which may be shared.
 
         Args:
-            max_tokens: of a pass.
+            max_tokens: of a step.
             tiles: (max_tokens, TILE_FIELDS) int32, where others write them.
             positions: (max_tokens,) int64, where others write them.
         """
@@ -305,7 +305,7 @@ def lay_blocks(kept_positions: Sequence[KeptPositions], queries: Queries) -> Int
 
 
 def lay_tiles(counts: Sequence[int]) -> Ints:
-    """Cut the rows of a pass, row n in slot n, into tiles: (tiles, TILE_FIELDS)."""
+    """Cut the rows of a step, row n in slot n, into tiles: (tiles, TILE_FIELDS)."""
     tiles = []
     first = 0
     for slot, count in enumerate(counts):

@@ -111,7 +111,7 @@ async def test_a_draft_changes_no_token(tiny_en: Any, read_clips: list[Any]) -> 
         engine.close()
 
 
-async def test_the_language_is_heard_and_kept(fast: LocalEngine, recordings: list[Any]) -> None:
+async def test_the_language_is_detected_and_kept(fast: LocalEngine, recordings: list[Any]) -> None:
     clip = next(r for r in recordings if r.category == "lang" and r.language == "de")
     async with fast.stream(StreamOptions()) as stream:
         first = await stream.decode(Window(0, clip.read()[:160_000]))
@@ -246,7 +246,7 @@ async def test_a_cancelled_window_frees_all_at_any_point(
     await all_pages_free(fast)
 
 
-def test_a_caller_whose_event_loop_is_gone_stops_nobody(
+def test_a_caller_whose_event_loop_is_gone_stops_no_other(
     fast: LocalEngine, read_clips: list[Any]
 ) -> None:
     audio = read_clips[0].read()

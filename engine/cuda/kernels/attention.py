@@ -1,4 +1,4 @@
-"""Attention of a decoder pass over paged K/V: a new token or a draft's many, by the same kernel.
+"""Attention of a decoder step over paged K/V: a new token or a draft's many, by the same kernel.
 
 The tokens of a step are cut into tiles of up to 16 successive tokens of one sequence, which read
 its keys and values once. Keys come in blocks at fixed positions, the same for every query, so a
@@ -40,7 +40,7 @@ def self_attention_kernel(
         row_first = tl.load(tiles + tile * 4)
         first = tl.load(tiles + tile * 4 + 1)
         slot = tl.load(tiles + tile * 4 + 3)
-        # keys from here on are of this pass, and come from k and v; the others from the pool
+        # keys from here on are of this step, and come from k and v; the others from the pool
         base = tl.load(positions + row_first)
         i = tl.arange(0, TILE_TOKENS)
         d = tl.arange(0, D)

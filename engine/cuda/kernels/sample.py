@@ -1,7 +1,7 @@
-"""Sample tokens on the device by the rules of `engine.decoding.rules`, and link pass to pass.
+"""Sample tokens on the device by the rules of `engine.decoding.rules`, and link step to step.
 
-What a sequence needs from one pass to the next stays in its slot: the token sampled last, where
-that stands, and what the rules know of it. So a pass can start before the host has read the one
+What a sequence needs from one step to the next stays in its slot: the token sampled last, where
+that stands, and what the rules know of it. So a step can start before the host has read the one
 before it.
 """
 

@@ -30,7 +30,7 @@ class FakeRunner:
     def forget(self, sequence: Sequence) -> None: ...
 
     def read_alignment(self, sequence: Sequence) -> Tensor:
-        raise AssertionError("nobody asked for word times")
+        raise AssertionError("word times were not asked for")
 
 
 class Setup:
@@ -115,7 +115,7 @@ def test_a_text_of_chance_is_no_draft(base: Any) -> None:
     assert setup.stream.last_hypothesis is None
 
 
-def test_a_language_is_settled_before_the_text(base: Any) -> None:
+def test_a_language_is_detected_before_the_text(base: Any) -> None:
     setup = Setup(base.tokenizer)
     setup.stream.language = StreamLanguage(None)
     setup.request.detected_language = None

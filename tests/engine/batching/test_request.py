@@ -20,12 +20,12 @@ from tests.support.sequences import make_sequence
 pytestmark = pytest.mark.model
 
 
-def test_a_window_of_sound_passes() -> None:
+def test_a_window_of_audio_passes() -> None:
     check_window(Window(0, np.zeros(16_000, np.float32)))
 
 
 @pytest.mark.parametrize("audio", [[0.0] * 16_000, None, np.zeros(16_000, np.int16)])
-def test_what_is_no_sound_is_refused_with_what_was_found(audio: Any) -> None:
+def test_what_is_not_audio_is_refused_with_what_was_found(audio: Any) -> None:
     with pytest.raises(InvalidRequest, match="expected audio of shape"):
         check_window(Window(0, audio))
 
@@ -63,7 +63,7 @@ def test_a_short_window_has_room_for_fewer_tokens(seconds: int, tokens: int) -> 
     assert limit_tokens(seconds * SAMPLE_RATE) == tokens
 
 
-def test_a_language_that_was_heard_is_written_in_its_place(base: Any) -> None:
+def test_a_language_that_was_detected_is_written_in_its_place(base: Any) -> None:
     prefix = write_prefix(StreamOptions(), "", None, base.config, base.tokenizer)
     sequence: Sequence = make_sequence(0)
     sequence.prefix, sequence.needs_language = prefix, True

@@ -228,7 +228,7 @@ def test_alignment_has_a_row_for_each_position(alone: list[Sequence], has_draft:
     runner.forget(sequence)
 
 
-def test_read_only_and_backward_sound_is_read() -> None:
+def test_read_only_and_backward_audio_is_read() -> None:
     def tokens_of(*audio: Samples) -> list[list[int]]:
         runner = make_runner()
         sequences = [make_prompted(0), make_prompted(1)]

@@ -100,7 +100,7 @@ def test_too_many_waiting_are_refused_by_type() -> None:
     assert scheduler.add(make_sequence(11, stream_id=3)) is not None
 
 
-def test_who_finds_no_pages_waits_and_is_not_overtaken() -> None:
+def test_a_window_without_pages_waits_and_is_not_preempted() -> None:
     setup = Setup(cross_pages=30)
     setup.scheduler.add(make_sequence(0, kept=KeptPositions(1000)))
     assert encoded(setup.scheduler.next()) == [0]
@@ -112,7 +112,7 @@ def test_who_finds_no_pages_waits_and_is_not_overtaken() -> None:
     assert encoded(setup.scheduler.next()) == [1]
 
 
-def test_encoding_does_not_hold_up_those_who_decode() -> None:
+def test_encoding_does_not_hold_up_what_is_decoded() -> None:
     scheduler = Setup(max_encode_batch=1).scheduler
     for id in range(4):
         scheduler.add(make_sequence(id))
@@ -191,7 +191,7 @@ def test_nothing_leaks_after_a_thousand_random_admissions_and_aborts() -> None:
     assert setup.scheduler.next() is None
 
 
-def test_recordings_wait_for_those_who_listen() -> None:
+def test_recordings_wait_for_live_windows() -> None:
     scheduler = Setup(max_encode_batch=1).scheduler
     scheduler.add(make_sequence(0, is_final=True, deadline=float("inf")))
     scheduler.add(make_sequence(1, deadline=9.0))
@@ -210,7 +210,7 @@ def test_a_recording_does_not_break_into_the_decoding_of_partials() -> None:
     assert stepped(scheduler.next()) == [0, 1]
 
 
-def test_windows_that_nobody_awaits_have_room_of_their_own() -> None:
+def test_windows_that_are_not_awaited_have_an_admission_of_their_own() -> None:
     scheduler = Setup(max_encode_batch=1).scheduler
     scheduler.add(make_sequence(0, deadline=float("inf")))
     assert scheduler.next(Admission(background=False)) is None

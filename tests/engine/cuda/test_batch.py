@@ -54,6 +54,6 @@ def test_noise_goes_with_its_row() -> None:
     assert inputs.seeds.tolist() == [0, 77, 77, 0]
 
 
-def test_a_pass_that_does_not_fit_is_our_own_bug() -> None:
+def test_a_step_that_does_not_fit_is_our_own_bug() -> None:
     with pytest.raises(AssertionError, match=r"\(5, 4\)"):
         packed([Row(0, [1, 2, 3, 4, 5], 0, True, 9)], 4)

@@ -97,7 +97,7 @@ def test_a_window_has_the_same_bits_in_blocks_of_either_size(
     assert torch.equal(*results)
 
 
-def test_passes_of_mixed_rows_equal_the_reference(
+def test_steps_of_mixed_rows_equal_the_reference(
     backends: tuple[Attention, Attention], device: torch.device, dtype: torch.dtype
 ) -> None:
     """Prompts, drafts and single tokens in one pass, over scattered pages, three passes long."""

@@ -1,4 +1,4 @@
-"""The GPU's runner against the plain one, and graphs against kernels launched one by one."""
+"""The GPU's runner against the eager one, and graphs against eager kernels."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def with_drafts(jobs: list[Job], texts: list[list[int]]) -> list[Job]:
 
 
 @pytest.mark.timeout(900)  # the interpreter takes minutes
-def test_texts_equal_those_of_the_plain_runner_whoever_is_in_the_batch(
+def test_texts_equal_those_of_the_eager_runner_in_any_batch(
     device: torch.device, kind: torch.dtype, weights: Weights, tokenizer: Tokenizer
 ) -> None:
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""What the GPU's runner makes of its passes, with a device that is simulated token by token."""
+"""What the GPU's runner makes of its steps, with a device that is simulated token by token."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Slot:
 
 
 class Device:
-    """A model that says a given text to whoever reads it the right tokens, and 7 to others.
+    """A model that continues a given text for a row that reads its tokens, and samples 7 otherwise.
 
     Stands for the graphs and for the encoder. A sequence is known by its first page.
     """
@@ -146,7 +146,7 @@ def finish(runner: CudaRunner, sequences: list[Sequence], limit: int = 100) -> i
     raise AssertionError("they do not stop")
 
 
-def test_texts_are_read_one_pass_late_and_whole() -> None:
+def test_texts_are_read_one_step_late_and_whole() -> None:
     device = Device({1: [1, 2, 3, 4], 2: [9, 8]})
     runner = make_runner(device)
     sequences = [make_small(1), make_small(2)]
@@ -160,7 +160,7 @@ def test_texts_are_read_one_pass_late_and_whole() -> None:
     assert sequences[0].no_speech_probability == 0.25
 
 
-def test_a_draft_saves_passes_and_changes_no_token() -> None:
+def test_a_draft_saves_steps_and_changes_no_token() -> None:
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
     for draft in (text, [1, 2, 3, 30, 5, 6, 7, 8, 9, 10], [30, 31], [2, 3, 4, 5, 6], []):
         device = Device({1: text})
@@ -180,7 +180,7 @@ def test_text_stops_at_its_limit_and_its_tokens_stay_in_their_positions() -> Non
     assert all(len(row.tokens) <= 9 for rows in device.passes for row in rows)
 
 
-def test_another_attempt_begins_anew_while_a_pass_of_the_last_is_in_flight() -> None:
+def test_another_attempt_begins_while_a_step_of_the_last_is_in_flight() -> None:
     device = Device({1: [1, 2, 3]})
     runner = make_runner(device)
     sequence = make_small(1)
@@ -226,7 +226,7 @@ def test_a_sequence_waits_for_its_language() -> None:
     assert device.passes[1][0].tokens == [57, 41]
 
 
-def test_what_is_being_encoded_holds_nobody_up() -> None:
+def test_what_is_being_encoded_holds_up_no_other() -> None:
     device = Device({1: [1, 2, 3], 2: [4]})
     runner = make_runner(device)
     first, second = make_small(1), make_small(2)
@@ -256,7 +256,7 @@ def test_with_nothing_else_to_do_the_encoder_is_waited_for() -> None:
     assert sequence.tokens == [4]
 
 
-def test_rows_that_do_not_fit_come_in_the_next_pass() -> None:
+def test_rows_that_do_not_fit_come_in_the_next_step() -> None:
     device = Device({n: [n] for n in range(1, 4)})
     runner = make_runner(device)
     long = [*range(10, 39), 40]  # three of thirty tokens are more than a pass holds

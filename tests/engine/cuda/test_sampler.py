@@ -1,4 +1,4 @@
-"""Choosing on the device against `engine.decoding.rules`, and following a pass without the host."""
+"""Sampling on the device against `engine.decoding.rules`, and steps without the host between."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_sampling_draws_allowed_tokens_and_repeats_itself(
     assert len(set(draw([7] * N, list(range(N))))) > 10
 
 
-def test_a_pass_follows_the_last_without_the_host(device: torch.device, rules: Rules) -> None:
+def test_a_step_follows_the_last_without_the_host(device: torch.device, rules: Rules) -> None:
     """Drafts that are right, wrong and absent, against the rules' states said one by one."""
     from engine.cuda.sampler import Sampler
 

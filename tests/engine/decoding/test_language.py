@@ -5,7 +5,7 @@ from engine.decoding.language import StreamLanguage
 S = 16_000
 
 
-def test_a_given_language_is_settled() -> None:
+def test_a_given_language_is_fixed() -> None:
     settled = StreamLanguage("de").fixed
     assert settled is not None and settled.language == "de" and settled.probability == 1.0
 
@@ -18,13 +18,13 @@ def test_a_short_window_decides_nothing() -> None:
     assert language.fixed is not None and language.fixed.language == "de"
 
 
-def test_a_settled_language_does_not_flip() -> None:
+def test_a_fixed_language_does_not_flip() -> None:
     language = StreamLanguage(None)
     language.observe({"en": 0.95, "de": 0.05}, 4 * S, is_final=False)
     assert language.observe({"en": 0.0, "de": 1.0}, 20 * S, is_final=True).language == "en"
 
 
-def test_doubt_ends_after_enough_sound() -> None:
+def test_doubt_ends_after_enough_audio() -> None:
     language = StreamLanguage(None)
     language.observe({"en": 0.3, "de": 0.25}, 16 * S, is_final=False)
     assert language.fixed is not None

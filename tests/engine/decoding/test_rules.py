@@ -168,7 +168,7 @@ def test_the_highest_is_found_wherever_it_stands(size: int) -> None:
 
 
 @pytest.mark.model
-def test_choosing_equals_the_argmax_of_masking_with_a_real_vocabulary(base: Any) -> None:
+def test_greedy_sampling_equals_the_argmax_of_masking_with_a_real_vocabulary(base: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     rules = build_rules(base.config, base.tokenizer)
     draft = torch.randint(50_300, 51_865, (30,), generator=generator)

@@ -74,12 +74,12 @@ def test_text_without_any_timestamp_fills_the_window(tokenizer: Tokenizer) -> No
     assert parse(spell("ab"), START, START + 7, tokenizer) == [("ab", START, START + 7, True)]
 
 
-def test_end_behind_the_sound_is_clamped(tokenizer: Tokenizer) -> None:
+def test_an_end_after_the_audio_is_clamped(tokenizer: Tokenizer) -> None:
     tokens = [at(0), *spell("a"), at(29.98)]
     assert parse(tokens, START, START + 100, tokenizer) == [("a", START, START + 100, False)]
 
 
-def test_segment_behind_the_sound_is_dropped(tokenizer: Tokenizer) -> None:
+def test_a_segment_after_the_audio_is_dropped(tokenizer: Tokenizer) -> None:
     tokens = [at(0), *spell("a"), at(1), at(2), *spell("b"), at(9), at(9), *spell("c")]
     assert parse(tokens, 0, 32_000, tokenizer) == [("a", 0, 16_000, False)]
 

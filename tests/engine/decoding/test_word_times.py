@@ -90,7 +90,7 @@ def test_times_count_from_the_window_start() -> None:
     ]
 
 
-def test_frames_behind_the_sound_are_not_heard() -> None:
+def test_frames_after_the_audio_are_ignored() -> None:
     attention = attend([0, 10, 30, 50], 60)
     noisy = torch.cat([attention, torch.full((2, 4, 40), 20.0)], dim=2)
     assert align([TIME, 0, 1], noisy, 60 * SAMPLES_PER_FRAME) == align(
@@ -174,7 +174,7 @@ def test_words_are_ordered_inside_the_window_and_spell_the_text(
 
 
 @pytest.mark.model
-def test_words_of_a_decode_equal_those_of_a_pass_without_timestamps(
+def test_words_of_a_decode_equal_those_of_a_step_without_timestamps(
     base: Any, reference: Callable[[Any], Any], read_clips: list[Any]
 ) -> None:
     """openai-whisper times words by decoding the text again, without timestamps.
@@ -187,9 +187,9 @@ def test_words_of_a_decode_equal_those_of_a_pass_without_timestamps(
     start = tokenizer.start_sequence("en", Task.TRANSCRIBE)
     differences: list[int] = []
     for clip in read_clips[::24]:
-        sound = clip.read()
+        audio = clip.read()
         with torch.no_grad():
-            encoded = whisper.model.encoder(LogMel(80)([torch.from_numpy(sound)]).dense())
+            encoded = whisper.model.encoder(LogMel(80)([torch.from_numpy(audio)]).dense())
 
             def attend(prefix: list[int], tokens: list[int], encoded: Any = encoded) -> Any:
                 output = whisper(
@@ -203,7 +203,7 @@ def test_words_of_a_decode_equal_those_of_a_pass_without_timestamps(
                 # a softmax's logarithm is its logits but for a constant
                 return torch.stack(heads).clamp(min=1e-30).log()[:, len(prefix) - 1 :]
 
-            def align(attention: Any, segments: Any, n: int, end: int = len(sound)) -> list[Word]:
+            def align(attention: Any, segments: Any, n: int, end: int = len(audio)) -> list[Word]:
                 words = align_words(attention, segments, [0.0] * n, tokenizer, "en", 0, end)
                 return [word for words in words for word in words]
 
@@ -211,7 +211,7 @@ def test_words_of_a_decode_equal_those_of_a_pass_without_timestamps(
                 encoder_outputs=encoded, return_timestamps=True, language="en", task="transcribe"
             )[0].tolist()
             tokens = [t for t in tokens if t < tokenizer.eot or t >= tokenizer.timestamp_begin]
-            segments = parse_segments(tokens, tokenizer, 0, len(sound))
+            segments = parse_segments(tokens, tokenizer, 0, len(audio))
             ours = align(attend(list(start), tokens), segments, len(tokens))
 
             text = [t for t in tokens if t < tokenizer.eot]

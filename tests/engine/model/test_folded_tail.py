@@ -24,7 +24,7 @@ def test_every_position_is_counted_once(num_samples: int, factor: int, margin: i
 
 
 @given(st.integers(1, 480_000))
-def test_sound_and_margin_stay_at_full_resolution(num_samples: int) -> None:
+def test_audio_and_margin_stay_at_full_resolution(num_samples: int) -> None:
     kept = choose_positions(num_samples, factor=25, margin=50)
     assert kept.num_full >= min(1500, num_samples / 320 + 50)
 

@@ -35,11 +35,11 @@ def test_filters_equal_the_reference(
 def test_spectrogram_equals_the_reference(
     feature_extractor: Callable[[int], Any], num_mels: int, num_samples: int
 ) -> None:
-    sound = noise(num_samples)
+    audio = noise(num_samples)
     expected = feature_extractor(num_mels)(
-        sound.numpy(), sampling_rate=16_000, return_tensors="pt"
+        audio.numpy(), sampling_rate=16_000, return_tensors="pt"
     ).input_features[0]
-    torch.testing.assert_close(LogMel(num_mels)([sound]).dense()[0], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(LogMel(num_mels)([audio]).dense()[0], expected, atol=1e-5, rtol=0)
 
 
 def test_spectrogram_of_speech_equals_the_reference(
@@ -50,11 +50,11 @@ def test_spectrogram_of_speech_equals_the_reference(
     assert len(clips) > 10
     log_mel = LogMel(80)
     for clip in clips:
-        sound = clip.read()[:MAX_WINDOW]
+        audio = clip.read()[:MAX_WINDOW]
         expected = feature_extractor(80)(
-            sound, sampling_rate=16_000, return_tensors="pt"
+            audio, sampling_rate=16_000, return_tensors="pt"
         ).input_features
-        mel = log_mel([torch.from_numpy(sound)])
+        mel = log_mel([torch.from_numpy(audio)])
         torch.testing.assert_close(mel.dense(), expected, atol=2e-5, rtol=0)
 
 
@@ -66,7 +66,7 @@ def test_a_batch_gives_what_each_window_gives_alone() -> None:
         torch.testing.assert_close(row, log_mel([window]).dense()[0], atol=1e-6, rtol=0)
 
 
-def test_only_frames_that_touch_sound_are_computed() -> None:
+def test_only_frames_that_touch_audio_are_computed() -> None:
     assert LogMel(80)([noise(16_000)]).frames.shape == (1, 80, count_frames(16_000))
     assert count_frames(16_000) == 102
     assert LogMel(80)([noise(480_000)]).frames.shape == (1, 80, NUM_FRAMES)

@@ -141,7 +141,7 @@ def test_paged_equals_dense(is_scattered: bool) -> None:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_a_token_gets_the_same_bits_alone_and_in_company(num_threads: int) -> None:
+def test_attention_is_batch_invariant(num_threads: int) -> None:
     """A draft checked in one pass, and the same tokens one by one."""
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)

@@ -70,7 +70,7 @@ def test_encoder_and_logits_equal_transformers(
         torch.testing.assert_close(torch.cat(logits, dim=1), expected, rtol=1e-3, atol=2e-3)
 
 
-def test_convolutions_of_the_sound_alone_equal_those_of_30_s(base: Any) -> None:
+def test_convolutions_of_the_audio_alone_equal_those_of_30_s(base: Any) -> None:
     """Short windows of a batch, a folded one, and one that reaches the end."""
     model = Whisper(base.config, base.weights)
     generator = torch.Generator().manual_seed(0)
