@@ -101,7 +101,7 @@ def main() -> None:
     trips = {}
     for seconds in (1.0, 6.0, 30.0):
         trips[seconds] = round(asyncio.run(round_trip_ms(silent, seconds)), 2)
-        print(f"round trip of {seconds:4.0f} s of sound: {trips[seconds]:6.2f} ms")
+        print(f"round trip of {seconds:4.0f} s of audio: {trips[seconds]:6.2f} ms")
     silent.close()
     config = EngineConfig(model=arguments.model)
     places: dict[str, Callable[[], AbstractContextManager[Engine]]] = {

@@ -251,7 +251,7 @@ async def draw(arguments: argparse.Namespace) -> None:
         axes.plot(SECONDS, rows[name], marker="o", label=label)
         print(name, " ".join(f"{s}s {ms:.0f}" for s, ms in zip(SECONDS, rows[name], strict=True)))
     hardware = describe()
-    axes.set_xlabel("seconds of sound in the window")
+    axes.set_xlabel("seconds of audio in the window")
     axes.set_ylabel("processor time for the window, ms")
     axes.set_title(
         f"Whisper {arguments.model}, {engine.info.dtype}, one second later than its draft"

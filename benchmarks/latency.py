@@ -56,14 +56,14 @@ class Result:
 
     delays: delays.Delays = field(default_factory=delays.Delays)
     errors: Comparison = field(default_factory=Comparison)
-    sound_s: float = 0.0
+    audio_s: float = 0.0
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="base")
     parser.add_argument("--streams", type=int, nargs="*", default=[1])
-    parser.add_argument("--minutes", type=float, default=2.0, help="of sound per stream")
+    parser.add_argument("--minutes", type=float, default=2.0, help="of audio per stream")
     parser.add_argument("--categories", nargs="*", default=CATEGORIES)
     parser.add_argument("--delay", choices=[d.value for d in Delay], default="low")
     parser.add_argument("--dtype", default="auto")
@@ -92,7 +92,7 @@ async def main() -> None:
             before = cpu_seconds(served)
             result = await measure(served, clips, start, num_streams, arguments.minutes)
             cpu_s = cpu_seconds(served) - before
-            rows[num_streams] = row(result) | {"cpu_s_per_s": round(cpu_s / result.sound_s, 3)}
+            rows[num_streams] = row(result) | {"cpu_s_per_s": round(cpu_s / result.audio_s, 3)}
     report(rows)
     print(
         json.dumps(
@@ -142,7 +142,7 @@ async def measure(
             clip = clips[(number * len(clips) // num_streams + index) % len(clips)]
             told = await _play(served, clip, start)
             total.delays.add(delays.measure(told, clip.words))
-            total.sound_s += len(clip.samples) / SAMPLE_RATE
+            total.audio_s += len(clip.samples) / SAMPLE_RATE
             if clip.truth:
                 finals = [each.event.text for each in told if isinstance(each.event, Final)]
                 whole = "".join(word.text for word in clip.words)

@@ -76,14 +76,14 @@ async def main() -> None:
             b.start < a.start for a, b in zip(streamed.words, streamed.words[1:], strict=False)
         ),
     }
-    print(f"{seconds:.0f} s of sound, {row['words']} words, {len(times)} of them in both texts")
+    print(f"{seconds:.0f} s of audio, {row['words']} words, {len(times)} of them in both texts")
     print(
         f"starts apart by {row['apart_ms_p50']} ms (median), {row['apart_ms_p95']} ms (p95);",
         end="",
     )
     print(f" drift {row['drift_ms_per_min']} ms a minute; {row['backward']} steps back in time")
     print(
-        f"memory {growth:+.1f} MiB from {FIRST_S:.0f} s of sound to {REST_S:.0f} s after the end;",
+        f"memory {growth:+.1f} MiB from {FIRST_S:.0f} s of audio to {REST_S:.0f} s after the end;",
         end="",
     )
     print(f" {peak:.0f} MiB at most meanwhile")

@@ -59,7 +59,7 @@ async def main(seconds: float, turn_s: float) -> None:
     finally:
         engine.close()
     columns = ["seconds", "is_final", "prefix", "tokens", "drafted", "steps"]
-    about = {"sound_s": round(duration_s, 1), "turn_s": turn_s, "columns": columns}
+    about = {"audio_s": round(duration_s, 1), "turn_s": turn_s, "columns": columns}
     print(json.dumps({**about, "windows": table}))
 
 

@@ -104,7 +104,7 @@ def main() -> None:
     audio = recording.read(60.0)[-int(arguments.seconds * SAMPLE_RATE) :]
     kept = choose_positions(len(audio), factor=DEFAULT_FOLD, margin=MARGIN)
     rows = {count: measure_batch(engine, count, audio, kept) for count in BATCHES}
-    print(f"{engine.info.dtype}, {arguments.seconds:g} s of sound, {kept.num_positions} positions")
+    print(f"{engine.info.dtype}, {arguments.seconds:g} s of audio, {kept.num_positions} positions")
     print(f"{'windows':>8}{'encode ms':>11}{'verify ms':>11}{'step ms':>9}{'of one':>10}")
     for count, row in rows.items():
         print(

@@ -120,7 +120,7 @@ def memory_mb(service: Served) -> float:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", default="base")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the uploaded sound")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the uploaded audio")
     parser.add_argument("--alone-s", type=float, default=40.0, help="measured before the upload")
     arguments = parser.parse_args()
     recordings = list_recordings()

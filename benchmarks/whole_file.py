@@ -122,7 +122,7 @@ def main() -> None:
                     f"{errors.rate:14.2f}",
                     flush=True,
                 )
-    print(json.dumps({"whole_file": rows, "sound_s": round(num_seconds), **describe()}))
+    print(json.dumps({"whole_file": rows, "audio_s": round(num_seconds), **describe()}))
 
 
 if __name__ == "__main__":

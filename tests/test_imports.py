@@ -177,3 +177,16 @@ def test_a_module_loads_without_what_it_does_not_need(module: str, absent: tuple
     code = f"import sys, {module}; print([n for n in {absent!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("path", _files("tests"), ids=str)
+def test_what_tests_share_is_in_no_test_module(path: Path) -> None:
+    names = [part for n in _imports(path) if _of("tests", n) for part in n.split(".")]
+    assert not [n for n in names if n.startswith("test_") or n == "conftest"]
+
+
+@pytest.mark.parametrize(
+    "path", [*_files("engine"), *_files("streamer"), *_files("clients")], ids=str
+)
+def test_nothing_that_is_installed_needs_tests_or_benchmarks(path: Path) -> None:
+    assert not [n for n in _imports(path) if _of("tests", n) or _of("benchmarks", n)]
