@@ -255,11 +255,17 @@ class _LazyEngine:
 
     def load(self) -> Engine:
         if self._service.engine_process:
-            from engine.process.remote import start_engine
+            from engine.process.pending import Limits
+            from engine.process.remote import RemoteEngine
             from engine.process.wire import Recipe
 
             recipe = Recipe("engine.local", "load_engine", self._config)
-            self._engine = start_engine(recipe, hang_s=self._service.engine_hang_s)
+            limits = Limits(
+                hang_s=self._service.engine_hang_s, load_s=self._service.engine_load_timeout_s
+            )
+            engine = RemoteEngine(recipe, limits)
+            self._engine = engine  # closed even where its load never ends
+            engine.start()
         else:
             from engine.local import load_engine
 

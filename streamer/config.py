@@ -99,6 +99,11 @@ class ServerConfig:
         "seconds without any answer after which such a process is started anew",
         "engine process",
     )
+    engine_load_timeout_s: float = option(
+        1800.0,
+        "seconds until the model is downloaded, loaded and warm; then the service ends with code 2",
+        "engine process",
+    )
 
     resume_grace_s: float = option(
         30.0, "seconds a session waits for its client to come back; 0 for not at all", "resume"
@@ -148,6 +153,7 @@ class ServerConfig:
             "request_timeout_s",
             "final_target_s",
             "engine_hang_s",
+            "engine_load_timeout_s",
         ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)}")

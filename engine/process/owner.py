@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import socket
@@ -10,7 +11,7 @@ import sys
 import threading
 from typing import Self
 
-from engine.process.wire import Report, Unpacker
+from engine.process.wire import REPORTS, Report, Unpacker
 
 logger = logging.getLogger(__name__)
 
@@ -24,21 +25,30 @@ class WorkerProcess:
     """Runs `engine.process.worker`; a context manager, which ends the process."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-        ours.settimeout(TICK_S)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "engine.process.worker", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-            )
-        self._socket = ours
-        self._unpacker = Unpacker[Report]()
+        """Start the process.
+
+        Raises:
+            OSError, RuntimeError: this machine has no room for another process or thread.
+        """
+        self._unpacker = Unpacker(REPORTS)
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="engine writer", daemon=True)
-        self._writer.start()
+        with contextlib.ExitStack() as undo:
+            ours, theirs = socket.socketpair()
+            self._socket = undo.enter_context(ours)
+            with theirs:
+                for end in (ours, theirs):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+                ours.settimeout(TICK_S)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "engine.process.worker", str(theirs.fileno())],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                )
+            undo.callback(self._process.wait)
+            undo.callback(self._process.kill)
+            self._writer.start()
+            undo.pop_all()  # it runs: `__exit__` ends it
 
     @property
     def id(self) -> int:
@@ -55,6 +65,9 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             self._process.wait()
+        # a descendant of the process may hold its end open, and then a write would wait for ever
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._writer.join()
         self._socket.close()
 
@@ -76,8 +89,11 @@ class WorkerProcess:
             return list(self._unpacker.receive(data)) if data else None
         except TimeoutError:
             return []
-        except (OSError, ValueError) as error:
+        except OSError as error:
             logger.debug("the engine's socket broke: %s", error)
+            return None
+        except ValueError as error:
+            logger.error("the engine's process cannot be understood: %s", error)
             return None
 
     def _write(self) -> None:

@@ -13,19 +13,21 @@ import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from engine.api import EngineBusy, Hypothesis, ModelInfo, StreamLost, StreamOptions, Window
+from engine.checkpoint.locate import ModelError
 from engine.process.owner import TICK_S, WorkerProcess
+from engine.process.pending import Limits, PendingRequests
 from engine.process.wire import (
     Cancel,
     Close,
     Counted,
     Decode,
     Decoded,
-    Failed,
+    DecodeFailed,
     Load,
     Loaded,
+    LoadFailed,
     Logged,
     Open,
     Opened,
@@ -44,36 +46,28 @@ POLL_S = 0.05  # between two tries to open a stream while no process is up
 WAIT_UP_S = 120.0  # that a stream waits for the process to be back
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A request on its way, and the loop that waits for it."""
-
-    future: asyncio.Future[Hypothesis | None]
-    loop: asyncio.AbstractEventLoop
-
-
 class RemoteEngine:
     """Implements `engine.api.Engine` over a process that runs another one."""
 
-    def __init__(self, recipe: Recipe, *, hang_s: float = 30.0) -> None:
+    def __init__(self, recipe: Recipe, limits: Limits | None = None) -> None:
         """Prepare; `start` starts the process.
 
         Args:
             recipe: makes the engine in its process.
-            hang_s: a process that answers nothing for so long, with requests waiting, is killed.
+            limits: None for the defaults.
         """
         self._recipe = recipe
-        self._hang_s = hang_s
+        self._limits = limits or Limits()
         self._info: ModelInfo | None = None
         self._failure: Exception | None = None  # of the first load
         self._statistics: Mapping[str, float] = {}
         self._num_restarts = 0
         self._ids = itertools.count()
         self._lock = threading.Lock()  # over the three below; held for moments
-        self._pending: dict[int, _Pending] = {}  # opens and decodes that wait, oldest first
+        self._pending = PendingRequests()
         self._generation = 0  # counts processes; streams of an older one are lost
         self._loaded: WorkerProcess | None = None  # takes orders; None: no process is up
-        self._waited_s = 0.0  # for an answer, since the last one
+        self._waited_s = 0.0  # for an answer, since the last one; or for the engine to be loaded
         self._settled = threading.Event()  # the first load is over
         self._is_closing = threading.Event()
         self._process: WorkerProcess | None = None  # that runs, maybe not loaded yet
@@ -133,7 +127,7 @@ class RemoteEngine:
         request = next(self._ids)
         order = Decode(request, stream.identity, window)
         try:
-            outcome = await self._ask(request, order, stream.generation)
+            outcome = await self._ask(request, order, stream.generation, self._limits.of(window))
         except asyncio.CancelledError:
             self._tell(Cancel(request), stream.generation)
             raise
@@ -145,8 +139,9 @@ class RemoteEngine:
         while not self._is_closing.is_set() and time.monotonic() < deadline:
             identity, generation = next(self._ids), self._generation
             try:
-                await self._ask(identity, Open(identity, options), generation)
+                await self._ask(identity, Open(identity, options), generation, self._limits.hang_s)
             except StreamLost:
+                self._tell(Close(identity), generation)  # where only its answer was lost
                 await asyncio.sleep(POLL_S)
             except asyncio.CancelledError:
                 self._tell(Close(identity), generation)
@@ -155,20 +150,20 @@ class RemoteEngine:
                 return RemoteStream(self, identity, generation)
         raise EngineBusy("the engine is being started anew")
 
-    async def _ask(self, identity: int, order: Order, generation: int) -> Hypothesis | None:
-        loop = asyncio.get_running_loop()
-        pending = _Pending(loop.create_future(), loop)
+    async def _ask(
+        self, identity: int, order: Order, generation: int, limit_s: float
+    ) -> Hypothesis | None:
         data = pack(order)
         with self._lock:
             if self._loaded is None or generation != self._generation:
                 raise StreamLost("the engine was started anew")
-            self._pending[identity] = pending
+            future = self._pending.add(identity, limit_s)
             self._loaded.send(data)
         try:
-            return await pending.future
+            return await future
         finally:
             with self._lock:
-                self._pending.pop(identity, None)
+                self._pending.pop(identity)
 
     def _tell(self, order: Order, generation: int) -> None:
         with self._lock:
@@ -179,49 +174,66 @@ class RemoteEngine:
 
     def _supervise(self) -> None:
         retry_s = RETRY_S
-        while not self._is_closing.is_set():
-            started_at = time.monotonic()
-            self._run_process()
-            if not self._settled.is_set():
-                self._failure = self._failure or RuntimeError("the engine's process ended at once")
-                self._settled.set()
-            if self._failure is not None or self._is_closing.is_set():
-                return
-            self._num_restarts += 1
-            retry_s = RETRY_S if time.monotonic() - started_at > STABLE_S else retry_s
-            logger.error("the engine's process is gone; a new one follows in %.1f s", retry_s)
-            self._is_closing.wait(retry_s)
-            retry_s = min(2 * retry_s, MAX_RETRY_S)
+        try:
+            while not self._is_closing.is_set():
+                started_at = time.monotonic()
+                reason = self._run_round()
+                if not self._settled.is_set():
+                    self._failure = reason
+                if self._failure is not None or self._is_closing.is_set():
+                    return
+                self._num_restarts += 1
+                retry_s = RETRY_S if time.monotonic() - started_at > STABLE_S else retry_s
+                logger.error("%s; another process follows in %.1f s", reason, retry_s)
+                self._is_closing.wait(retry_s)
+                retry_s = min(2 * retry_s, MAX_RETRY_S)
+        finally:
+            self._settled.set()
 
-    def _run_process(self) -> None:
-        """Start a process and serve it until it is gone."""
+    def _run_round(self) -> Exception:
+        """Run a process until it is gone; return why it is."""
+        try:
+            return self._run_process()
+        except Exception as error:
+            # what this machine lacks for a moment, a file descriptor or memory, it has again later
+            logger.exception("the engine's process could not be served")
+            return RuntimeError(f"the engine's process could not be served: {error}")
+
+    def _run_process(self) -> Exception:
         with WorkerProcess() as process:
-            self._process = process
-            process.send(pack(Load(self._recipe, logging.getLogger().getEffectiveLevel())))
+            self._process, self._waited_s = process, 0.0
             try:
-                if self._read(process):
-                    logger.error("the engine answers nothing for %.1f s; killed", self._hang_s)
-                    process.kill()
+                process.send(pack(Load(self._recipe, logging.getLogger().getEffectiveLevel())))
+                return self._read(process)
             finally:
-                self._lose_all()
-        self._process = None
+                self._process = None
+                with self._lock:
+                    self._loaded = None
+                    self._pending.lose_all()
 
-    def _read(self, process: WorkerProcess) -> bool:
-        """Take what the process reports until it is gone or hangs; tell whether it hangs."""
+    def _read(self, process: WorkerProcess) -> Exception:
+        """Take what the process reports until it is gone, or has to go; return why."""
         while not self._is_closing.is_set():
             start = time.monotonic()
             reports = process.receive()
             if reports is None:
-                return False
+                return RuntimeError("the engine's process is gone")
             # a longer wait is the machine's: it stood still, and maybe the process did, too
-            self._waited_s += min(time.monotonic() - start, 2 * TICK_S)
+            waited_s = min(time.monotonic() - start, 2 * TICK_S)
+            self._waited_s += waited_s
             for report in reports:
+                if isinstance(report, LoadFailed):
+                    return report.fault.error
                 self._take(report, process)
-            if self._loaded is None or not self._pending:
+            self._give_up_overdue(waited_s)
+            if self._loaded is None:
+                if self._waited_s > self._limits.load_s:
+                    return ModelError(f"the model was not loaded within {self._limits.load_s:g} s")
+            elif not self._pending:
                 self._waited_s = 0.0
-            if self._waited_s > self._hang_s:
-                return True
-        return False
+            elif self._waited_s > self._limits.hang_s:
+                return RuntimeError(f"the engine answered nothing for {self._limits.hang_s:g} s")
+        return RuntimeError("the engine was closed")
 
     def _take(self, report: Report, process: WorkerProcess) -> None:
         match report:
@@ -230,15 +242,14 @@ class RemoteEngine:
                     self._generation += 1
                     self._info = info
                     self._loaded = process
+                self._waited_s = 0.0
                 self._settled.set()
-            case Failed(error):
-                logger.error("the engine could not be loaded: %s", error)
-                if not self._settled.is_set():
-                    self._failure = error
-            case Opened(stream, error):
-                self._answer(stream, error)
-            case Decoded(request, outcome):
-                self._answer(request, outcome)
+            case Opened(stream, fault):
+                self._answer(stream, None if fault is None else fault.error)
+            case Decoded(request, hypothesis):
+                self._answer(request, hypothesis)
+            case DecodeFailed(request, fault):
+                self._answer(request, fault.error)
             case Logged(level, name, text):
                 logging.getLogger(name).log(level, "%s", text)
             case Counted(counters):
@@ -247,16 +258,20 @@ class RemoteEngine:
     def _answer(self, identity: int, outcome: Hypothesis | Exception | None) -> None:
         self._waited_s = 0.0
         with self._lock:
-            pending = self._pending.pop(identity, None)
+            pending = self._pending.pop(identity)
         if pending is not None:
-            _resolve(pending, outcome)
+            pending.resolve(outcome)
 
-    def _lose_all(self) -> None:
+    def _give_up_overdue(self, waited_s: float) -> None:
+        """Answer the requests that the process seems to have forgotten."""
         with self._lock:
-            self._loaded = None
-            lost, self._pending = self._pending, {}
-        for pending in lost.values():
-            _resolve(pending, StreamLost("the engine's process is gone"))
+            overdue = self._pending.take_overdue(waited_s)
+            for request in overdue:
+                if self._loaded is not None:
+                    self._loaded.send(pack(Cancel(request.id)))
+        for request in overdue:
+            logger.error("the engine answered others, but not request %d", request.id)
+            request.resolve(StreamLost("the engine did not answer in time"))
 
 
 class RemoteStream:
@@ -271,27 +286,12 @@ class RemoteStream:
         return await self._engine.decode(self, window)
 
 
-def start_engine(recipe: Recipe, *, hang_s: float = 30.0) -> RemoteEngine:
+def start_engine(recipe: Recipe, limits: Limits | None = None) -> RemoteEngine:
     """Start an engine in its own process. Blocks until it is loaded; `close` the result.
 
     Raises:
         Exception: what the recipe raised.
     """
-    engine = RemoteEngine(recipe, hang_s=hang_s)
+    engine = RemoteEngine(recipe, limits)
     engine.start()
     return engine
-
-
-def _resolve(pending: _Pending, outcome: Hypothesis | Exception | None) -> None:
-    def settle() -> None:
-        if pending.future.done():  # cancelled meanwhile
-            return
-        if isinstance(outcome, Exception):
-            pending.future.set_exception(outcome)
-        else:
-            pending.future.set_result(outcome)
-
-    try:
-        pending.loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        logger.debug("an answer came after its loop was closed")

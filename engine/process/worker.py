@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import importlib
 import logging
 import signal
 import socket
@@ -16,23 +15,32 @@ import sys
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
-from engine.api import Engine, EngineError, Hypothesis, Measured, Stream, StreamLost, Window
+from engine.api import Engine, EngineError, Measured, Stream, StreamLost, Watched, Window
+from engine.process.fault import (
+    Fault,
+    FaultKind,
+    describe_load_error,
+    describe_request_error,
+    encodable,
+)
 from engine.process.wire import (
+    ORDERS,
     Cancel,
     Close,
     Counted,
     Decode,
     Decoded,
-    Failed,
+    DecodeFailed,
     Load,
     Loaded,
+    LoadFailed,
     Logged,
     Open,
     Opened,
     Order,
-    Recipe,
     Report,
     Unpacker,
+    make_engine,
     pack,
 )
 
@@ -52,6 +60,7 @@ class Worker:
         self._streams: dict[int, _OpenStream] = {}
         self._decodes: dict[int, asyncio.Task[None]] = {}  # by request
         self._chores: set[asyncio.Task[None]] = set()  # opening and closing streams
+        self.engine_died = asyncio.Event()  # and only another process can have a new one
 
     def take(self, order: Order) -> None:
         """Carry an order out; answers come when they are ready."""
@@ -59,8 +68,8 @@ class Worker:
             case Open(stream, options):
                 try:
                     context = self._engine.stream(options)
-                except EngineError as error:
-                    self._report(Opened(stream, error))
+                except Exception as error:
+                    self._report(Opened(stream, _described(error)))
                     return
                 self._streams[stream] = _OpenStream(context)
                 self._start(self._open(stream, self._streams[stream]))
@@ -81,7 +90,10 @@ class Worker:
         """Report the engine's counters for as long as it is not cancelled."""
         while isinstance(self._engine, Measured):
             await asyncio.sleep(COUNT_S)
-            self._report(Counted(dict(self._engine.statistics())))
+            try:
+                self._report(Counted(dict(self._engine.statistics())))
+            except Exception:
+                logger.exception("the engine's counters could not be read")
 
     async def close(self) -> None:
         """Abort all decodes and close all streams."""
@@ -101,19 +113,20 @@ class Worker:
             await opened.open()
         except Exception as error:
             self._streams.pop(stream, None)
-            self._report(Opened(stream, _carried(error)))
+            self._report(Opened(stream, _described(error)))
         else:
             self._report(Opened(stream))
 
     async def _decode(self, request: int, stream: int, window: Window) -> None:
-        outcome: Hypothesis | Exception
         try:
             if stream not in self._streams:
                 raise StreamLost("the stream is not open")
-            outcome = await self._streams[stream].stream.decode(window)
+            hypothesis = await self._streams[stream].stream.decode(window)
+            self._report(Decoded(request, hypothesis))
         except Exception as error:
-            outcome = _carried(error)
-        self._report(Decoded(request, outcome))
+            self._report(DecodeFailed(request, _described(error)))
+            if isinstance(self._engine, Watched) and not self._engine.is_up:
+                self.engine_died.set()
 
     def _report(self, report: Report) -> None:
         self._writer.write(pack(report))
@@ -146,12 +159,11 @@ class _OpenStream:
             await self._exit.aclose()
 
 
-def _carried(error: Exception) -> Exception:
-    """Make an exception fit to travel: engine errors as they are, bugs by their name."""
-    if isinstance(error, EngineError):
-        return error
-    logger.error("a request failed", exc_info=error)
-    return RuntimeError(f"{type(error).__name__} in the engine's process")
+def _described(error: Exception) -> Fault:
+    """Make an error fit to travel; what is our bug is logged here, where its traceback is."""
+    if not isinstance(error, EngineError):
+        logger.error("a request failed", exc_info=error)
+    return describe_request_error(error)
 
 
 class _OwnerHandler(logging.Handler):
@@ -163,22 +175,20 @@ class _OwnerHandler(logging.Handler):
         self._writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        data = pack(Logged(record.levelno, record.name, self.format(record)))
+        try:
+            text = encodable(self.format(record))
+            data = pack(Logged(record.levelno, record.name, text))
+        except Exception:
+            self.handleError(record)  # whoever logs goes on
+            return
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._writer.write, data)
-
-
-def make_engine(recipe: Recipe) -> Engine:
-    """Make the engine that a recipe names; blocks for as long as that takes."""
-    function = getattr(importlib.import_module(recipe.module), recipe.function)
-    engine: Engine = function(recipe.argument)
-    return engine
 
 
 async def serve(connection: socket.socket) -> None:
     """Load an engine and serve it until the owner goes away."""
     reader, writer = await asyncio.open_connection(sock=connection)
-    unpacker = Unpacker[Order]()
+    unpacker = Unpacker(ORDERS)
     orders: list[Order] = []
     while not orders:
         data = await reader.read(READ_BYTES)
@@ -192,12 +202,35 @@ async def serve(connection: socket.socket) -> None:
     try:
         engine = await asyncio.to_thread(make_engine, load.recipe)
     except Exception as error:
-        writer.write(pack(Failed(error)))
+        fault = describe_load_error(error)
+        if fault.kind is FaultKind.BUG:
+            logger.error("the engine could not be made", exc_info=error)
+        writer.write(pack(LoadFailed(fault)))
         await writer.drain()
         return
     writer.write(pack(Loaded(engine.info)))
     worker = Worker(engine, writer)
-    counting = asyncio.create_task(worker.count())
+    tasks = [
+        asyncio.create_task(worker.count()),
+        asyncio.create_task(_take_orders(worker, orders, reader, unpacker)),
+        asyncio.create_task(worker.engine_died.wait()),
+    ]
+    try:
+        await asyncio.wait(tasks[1:], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await worker.close()
+        if (close := getattr(engine, "close", None)) is not None:
+            close()
+        writer.close()
+
+
+async def _take_orders(
+    worker: Worker, orders: list[Order], reader: asyncio.StreamReader, unpacker: Unpacker[Order]
+) -> None:
+    """Carry out the orders that came while the engine was loaded, then those that follow."""
     try:
         for order in orders:
             worker.take(order)
@@ -206,13 +239,9 @@ async def serve(connection: socket.socket) -> None:
                 worker.take(order)
     except ConnectionError:
         logger.debug("the owner is gone")
-    finally:
-        counting.cancel()
-        await asyncio.gather(counting, return_exceptions=True)
-        await worker.close()
-        if (close := getattr(engine, "close", None)) is not None:
-            close()
-        writer.close()
+    except Exception:
+        # the process ends, and its owner starts another one
+        logger.exception("the owner's orders could not be taken")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 
+from engine.process.pending import Limits
 from engine.process.remote import RemoteEngine
 from engine.process.wire import Recipe
 from streamer import options
@@ -33,7 +34,7 @@ def main() -> int:
     pace.STALL_S = 10.0
     speed = Pace(arguments.cost_s, arguments.width, num_free=2)
     recipe = Recipe("tests.support.engines", "make_counting", speed)
-    engine = RemoteEngine(recipe, hang_s=config.engine_hang_s)
+    engine = RemoteEngine(recipe, Limits(hang_s=config.engine_hang_s))
 
     def load() -> RemoteEngine:
         engine.start()

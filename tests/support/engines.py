@@ -55,6 +55,7 @@ class CountingEngine:
         self.num_streams = 0  # open now
         self.num_pending = 0  # windows that wait or are decoded now
         self.num_decoded = 0
+        self.is_hung = False  # opens no stream, and does not say so
         self._pace = pace or Pace()
         self._language = language  # detected where none is given
         self._num_running = 0
@@ -68,6 +69,8 @@ class CountingEngine:
 
     @contextlib.asynccontextmanager
     async def stream(self, options: StreamOptions) -> AsyncIterator[CountingStream]:
+        while self.is_hung:
+            await asyncio.sleep(0.05)
         if self.num_streams >= self._pace.max_streams:
             raise EngineBusy("no room")
         self.options.append(options)
@@ -199,13 +202,16 @@ class ScriptedStream:
 class EchoEngine:
     """Answers with what it was asked: language, prompt, place and sum of the window.
 
-    A window's prompt can tell it to misbehave: "sleep 2", "hang", "die", "busy", "bug".
+    A window's prompt can tell it to misbehave: "sleep 2", "hang", "die", "busy", "bug", "forget",
+    "odd", "dead".
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._num_streams = 0
         self._num_cancelled = 0
+        self.is_up = True
+        self.num_restarts = 0
 
     @property
     def info(self) -> ModelInfo:
@@ -214,8 +220,13 @@ class EchoEngine:
     def statistics(self) -> Mapping[str, float]:
         return {"streams": self._num_streams, "cancelled_total": self._num_cancelled}
 
+    def stream(self, options: StreamOptions) -> contextlib.AbstractAsyncContextManager[EchoStream]:
+        if options.language == "yy":
+            raise KeyError("what only our bug can cause")
+        return self._open(options)
+
     @contextlib.asynccontextmanager
-    async def stream(self, options: StreamOptions) -> AsyncIterator[EchoStream]:
+    async def _open(self, options: StreamOptions) -> AsyncIterator[EchoStream]:
         if options.language == "xx":
             raise InvalidRequest("expected en or de, got xx")
         self._num_streams += 1
@@ -249,13 +260,36 @@ class EchoStream:
                 raise EngineBusy("no room")
             case ["bug"]:
                 raise KeyError("what only our bug can cause")
+            case ["forget"]:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    self._engine.note_cancelled()
+                    raise
+            case ["odd"]:  # an answer that cannot be carried
+                return Hypothesis(0, 1, (), "en", object())  # type: ignore[arg-type]
+            case ["dead"]:
+                self._engine.is_up = False
+                raise StreamLost("the engine's thread died")
         text = f" {self._options.language} {window.prompt} {window.audio.sum():.1f}"
         segment = Segment(text, window.start, window.end, False)
         language = self._options.language or "en"
         return Hypothesis(window.start, window.end, (segment,), language, 1.0)
 
 
+class KeywordError(Exception):
+    """As errors of HTTP libraries and compilers often are: a pickle of it cannot be read."""
+
+    def __init__(self, *, response: str) -> None:
+        super().__init__(response)
+
+
 def make_echo(name: str) -> EchoEngine:
-    if name == "broken":
-        raise ValueError("expected a model, got a broken one")
+    match name:
+        case "broken":
+            raise ValueError("expected a model, got a broken one")
+        case "keyword":
+            raise KeywordError(response="404 from the hub")
+        case "never":
+            time.sleep(3600)
     return EchoEngine(name)

@@ -7,7 +7,7 @@ import os
 import signal
 
 from engine.process.owner import WorkerProcess
-from engine.process.wire import Failed, Load, Recipe, Report, pack
+from engine.process.wire import Load, LoadFailed, Recipe, Report, pack
 
 
 def receive_all(process: WorkerProcess) -> list[Report]:
@@ -30,7 +30,7 @@ def test_a_process_that_cannot_load_says_why_and_ends() -> None:
         recipe = Recipe("tests.support.engines", "make_echo", "broken")
         process.send(pack(Load(recipe, logging.WARNING)))
         (report,) = receive_all(process)
-    assert isinstance(report, Failed) and "broken" in str(report.error)
+    assert isinstance(report, LoadFailed) and "broken" in report.fault.message
     assert not is_running(process.id)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import math
 import os
 import signal
 import time
@@ -12,8 +14,11 @@ import numpy as np
 import pytest
 
 from engine.api import EngineBusy, InvalidRequest, StreamLost, StreamOptions, Window
+from engine.checkpoint.locate import ModelError
+from engine.process.owner import WorkerProcess
+from engine.process.pending import Limits
 from engine.process.remote import RemoteEngine, start_engine
-from engine.process.wire import Recipe, Report
+from engine.process.wire import Decoded, Recipe, Report
 from tests.support.engines import EchoEngine
 
 GERMAN = StreamOptions(language="de")
@@ -34,14 +39,14 @@ def engine() -> Iterator[RemoteEngine]:
 @pytest.fixture
 def watched() -> Iterator[RemoteEngine]:
     """An engine that is soon taken for hung; a machine that stands still can bring that about."""
-    remote = start_engine(recipe(), hang_s=1.5)
+    remote = start_engine(recipe(), Limits(hang_s=1.5))
     yield remote
     remote.close()
 
 
-def window(prompt: str = "", seconds: float = 1.0) -> Window:
+def window(prompt: str = "", seconds: float = 1.0, deadline: float = math.inf) -> Window:
     audio = np.linspace(0, 1, int(16_000 * seconds), dtype=np.float32)
-    return Window(start=800, audio=audio, prompt=prompt)
+    return Window(start=800, audio=audio, prompt=prompt, deadline=deadline)
 
 
 async def test_a_remote_engine_gives_what_a_local_one_gives(engine: RemoteEngine) -> None:
@@ -182,8 +187,115 @@ def test_an_engine_that_cannot_be_made_says_why() -> None:
         start_engine(recipe("broken"))
 
 
+def test_an_engine_whose_error_survives_no_pickle_says_why() -> None:
+    with pytest.raises(RuntimeError, match="KeywordError: 404 from the hub"):
+        start_engine(recipe("keyword"))
+
+
+def test_a_first_load_that_hangs_ends_with_a_reason() -> None:
+    with pytest.raises(ModelError, match="not loaded within 2 s"):
+        start_engine(recipe("never"), Limits(load_s=2.0))
+
+
+def test_a_process_that_cannot_be_started_is_a_failed_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> WorkerProcess:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr("engine.process.remote.WorkerProcess", refuse)
+    with pytest.raises(RuntimeError, match="too many open files"):
+        start_engine(recipe())
+
+
+async def test_a_restart_that_fails_is_logged_counted_and_tried_again(
+    engine: RemoteEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    num_refused = 0
+
+    def refuse_twice() -> WorkerProcess:
+        nonlocal num_refused
+        if num_refused < 2:
+            num_refused += 1
+            raise OSError(errno.ENOMEM, "no memory")
+        return WorkerProcess()
+
+    monkeypatch.setattr("engine.process.remote.RETRY_S", 0.01)
+    monkeypatch.setattr("engine.process.remote.WorkerProcess", refuse_twice)
+    async with asyncio.timeout(60), engine.stream(GERMAN) as stream:
+        with pytest.raises(StreamLost):
+            await stream.decode(window("die"))
+    async with asyncio.timeout(60), engine.stream(GERMAN) as stream:
+        await stream.decode(window())
+    assert engine.num_restarts == 3 and num_refused == 2
+    assert caplog.text.count("no memory") >= 2 and "Traceback" in caplog.text
+
+
+async def test_a_bug_in_reading_a_report_costs_one_restart(
+    engine: RemoteEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    take = engine._take
+
+    def take_badly(report: Report, process: WorkerProcess) -> None:
+        if isinstance(report, Decoded):
+            monkeypatch.setattr(engine, "_take", take)
+            raise KeyError("what only our bug can cause")
+        take(report, process)
+
+    monkeypatch.setattr(engine, "_take", take_badly)
+    async with asyncio.timeout(60), engine.stream(GERMAN) as stream:
+        with pytest.raises(StreamLost):
+            await stream.decode(window())
+    async with asyncio.timeout(60), engine.stream(GERMAN) as stream:
+        await stream.decode(window())
+    assert engine.num_restarts == 1 and "KeyError" in caplog.text
+
+
+async def test_a_request_that_is_forgotten_ends_while_others_are_answered() -> None:
+    remote = start_engine(recipe(), Limits(hang_s=60, window_s=1.5))
+    try:
+        async with asyncio.timeout(60), remote.stream(GERMAN) as bad, remote.stream(GERMAN) as good:
+            forgotten = asyncio.create_task(bad.decode(window("forget", deadline=1.0)))
+            background = asyncio.create_task(bad.decode(window("forget")))
+            while not forgotten.done():
+                await good.decode(window("sleep 0.1"))
+            with pytest.raises(StreamLost, match="in time"):
+                await forgotten
+            while remote.statistics().get("cancelled_total") != 1:  # it counts once a second
+                await asyncio.sleep(0.05)
+            assert not background.done(), "nobody waits for it, so it may take long"
+            background.cancel()
+            await asyncio.gather(background, return_exceptions=True)
+        assert remote.num_restarts == 0
+    finally:
+        remote.close()
+
+
+async def test_an_engine_that_died_is_started_anew_at_once(engine: RemoteEngine) -> None:
+    async with asyncio.timeout(60):
+        async with engine.stream(GERMAN) as stream:
+            with pytest.raises(StreamLost):
+                await stream.decode(window("dead"))
+        while not engine.num_restarts:
+            await asyncio.sleep(0.05)
+        async with engine.stream(GERMAN) as stream:
+            await stream.decode(window())
+
+
+async def test_what_cannot_be_carried_costs_its_request_alone(engine: RemoteEngine) -> None:
+    async with asyncio.timeout(60), engine.stream(GERMAN) as stream:
+        waiting = asyncio.create_task(stream.decode(window("sleep 1")))
+        with pytest.raises(RuntimeError, match="TypeError in the engine's process"):
+            await stream.decode(window("odd"))
+        with pytest.raises(RuntimeError, match="KeyError in the engine's process"):
+            async with engine.stream(StreamOptions(language="yy")):
+                pass
+        with pytest.raises(InvalidRequest, match="surrogate"):
+            await stream.decode(window("\ud83d"))
+        await waiting
+    assert engine.num_restarts == 0
+
+
 def test_closing_while_the_process_hangs_does_not_wait_for_it() -> None:
-    remote = start_engine(recipe(), hang_s=60)
+    remote = start_engine(recipe(), Limits(hang_s=60))
 
     async def hang() -> None:
         async with remote.stream(GERMAN) as stream:

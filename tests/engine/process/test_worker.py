@@ -12,13 +12,15 @@ import pytest
 
 from engine.api import StreamLost, StreamOptions, Window
 from engine.process.wire import (
+    REPORTS,
     Close,
     Counted,
     Decode,
     Decoded,
-    Failed,
+    DecodeFailed,
     Load,
     Loaded,
+    LoadFailed,
     Logged,
     Open,
     Opened,
@@ -43,8 +45,8 @@ class Owner:
         )
         theirs.close()
         self._socket.settimeout(60)  # a slow machine takes long to start an interpreter
-        self._unpacker = Unpacker()
-        self._found: list[Order | Report] = []
+        self._unpacker = Unpacker(REPORTS)
+        self._found: list[Report] = []
 
     def say(self, *orders: Order) -> None:
         self._socket.sendall(b"".join(map(pack, orders)))
@@ -88,8 +90,8 @@ def test_orders_sent_before_the_engine_is_there_are_carried_out(owner: Owner) ->
 
 def test_a_stream_that_is_not_open_is_lost(owner: Owner) -> None:
     owner.say(load(), Open(1, StreamOptions()), Close(1), Decode(2, 1, WINDOW))
-    decoded = owner.hear(Decoded)
-    assert isinstance(decoded, Decoded) and isinstance(decoded.outcome, StreamLost)
+    failed = owner.hear(DecodeFailed)
+    assert isinstance(failed, DecodeFailed) and isinstance(failed.fault.error, StreamLost)
 
 
 def test_bugs_go_to_the_owners_log_with_their_traceback(owner: Owner) -> None:
@@ -109,8 +111,8 @@ def test_the_engines_numbers_are_reported(owner: Owner) -> None:
 
 def test_an_engine_that_cannot_be_made_is_reported_and_the_process_ends(owner: Owner) -> None:
     owner.say(load("broken"))
-    failed = owner.hear(Failed)
-    assert isinstance(failed, Failed) and "broken" in str(failed.error)
+    failed = owner.hear(LoadFailed)
+    assert isinstance(failed, LoadFailed) and "broken" in failed.fault.message
 
 
 def test_it_ends_when_its_owner_goes_even_while_it_loads() -> None:
