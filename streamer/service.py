@@ -17,6 +17,7 @@ from engine.api import (
     SAMPLE_RATE,
     Engine,
     EngineBusy,
+    EngineError,
     Hypothesis,
     ModelInfo,
     Samples,
@@ -270,11 +271,17 @@ class Service:
         self.capacity.record(delay_s, self.num_sessions, time.monotonic())
 
     async def _load(self) -> None:
+        limit_s = self.config.engine_load_timeout_s
         try:
-            engine = await run_in_daemon(self._load_engine)
-            await warm_up(engine)
-            if self.config.calibrate:
-                self.capacity.calibrate(await measure_capacity(engine))
+            async with asyncio.timeout(limit_s):
+                engine = await run_in_daemon(self._load_engine)
+                await warm_up(engine)
+                if self.config.calibrate:
+                    self.capacity.calibrate(await measure_capacity(engine))
+        except TimeoutError:
+            self.failure = EngineError(
+                f"the model was not ready within {limit_s:g} s (engine_load_timeout_s)"
+            )
         except Exception as error:
             # the one place that decides is the composition root; it finds the error here
             self.failure = error

@@ -194,6 +194,14 @@ def test_a_broken_model_is_said_in_one_line(tmp_path: Path) -> None:
     assert len([t for t in done.stderr.splitlines() if t.startswith("wordwire: ")]) == 1
 
 
+@pytest.mark.parametrize("place", [[], ["--no-engine-process"]], ids=["process", "thread"])
+def test_a_load_that_takes_too_long_ends_with_code_2(place: list[str]) -> None:
+    done = _run("serve", "--port", "0", "--engine-load-timeout-s", "0.2", *place)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    (line,) = [text for text in done.stderr.splitlines() if text.startswith("wordwire: ")]
+    assert "not ready within 0.2 s" in line
+
+
 def test_a_port_that_is_taken_is_said_in_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from engine.api import EngineBusy, InvalidRequest, StreamOptions
+from engine.api import EngineBusy, EngineError, InvalidRequest, StreamOptions
 from streamer.audio.pcm import AudioFormat
 from streamer.config import ServerConfig
 from streamer.service import Service
 from streamer.transcription.settings import SessionSettings
-from tests.support.engines import CountingEngine
+from tests.support.engines import CountingEngine, Pace
 from tests.support.running_service import loaded_service
 from tests.support.waiting import LIMIT_S
 
@@ -48,6 +48,22 @@ async def test_an_engine_that_does_not_load_leaves_its_reason() -> None:
         with pytest.raises(EngineBusy):
             async with service.session(AudioFormat(), SessionSettings()):
                 pass
+
+
+async def test_an_engine_that_is_not_ready_in_time_leaves_its_reason() -> None:
+    never = threading.Event()
+
+    def load() -> CountingEngine:
+        never.wait(4 * LIMIT_S)
+        return CountingEngine()
+
+    for slow in (load, lambda: CountingEngine(Pace(cost_s=3600.0))):
+        service = Service(ServerConfig(engine_load_timeout_s=0.2), slow)
+        async with asyncio.timeout(LIMIT_S), service.run():
+            await service.wait_loaded()
+            assert isinstance(service.failure, EngineError) and not service.is_loaded
+            assert "within 0.2 s" in str(service.failure)
+    never.set()
 
 
 async def test_a_stop_does_not_wait_for_the_loading() -> None:
