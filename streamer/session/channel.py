@@ -9,7 +9,7 @@ import time
 from collections import deque
 from contextlib import AsyncExitStack
 
-from engine.api import Engine, Hypothesis, Samples, Stream, StreamOptions, Window
+from engine.api import Engine, Hypothesis, Samples, Stream, StreamLost, StreamOptions, Window
 from streamer.audio.pcm import AudioDecoder, AudioFormat
 from streamer.transcription.events import Event
 from streamer.transcription.settings import SessionSettings
@@ -18,6 +18,8 @@ from streamer.transcription.transcriber import Transcriber
 # Sound that has stopped is waited for this long with nothing else to do: where the process itself
 # stood still, what came meanwhile is still in the socket, and its sender has not paused.
 UNREAD_S = 0.2
+# One window at most; the engine's own limits are shorter, so this is for one that has none.
+WINDOW_TIMEOUT_S = 180.0
 
 
 class Channel:
@@ -48,7 +50,15 @@ class Channel:
 
         Raises:
             EngineError: what the engine raises for this window.
+            StreamLost: or it has not answered for very long.
         """
+        try:
+            async with asyncio.timeout(WINDOW_TIMEOUT_S):
+                return await self._decode(engine, window)
+        except TimeoutError:
+            raise StreamLost("the engine did not answer in time") from None
+
+    async def _decode(self, engine: Engine, window: Window) -> Hypothesis | None:
         stream = await self.open_stream(engine)
         self._urgent.clear()
         self._note_urgent()  # what waits already

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from engine.api import SAMPLE_RATE, Engine, StreamLost
+from engine.api import SAMPLE_RATE, Engine, EngineBusy, StreamLost
 from streamer.audio.pcm import AudioDecoder, AudioFormat
 from streamer.session.channel import Channel
 from streamer.session.meter import SessionMeter
@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 MAX_BACKLOG = 45 * SAMPLE_RATE  # audio ahead of transcription from which `feed` waits
 MAX_EVENTS = 256  # events not taken from which decoding waits
+# that a new session waits for its streams: an engine that does not answer is busy to newcomers,
+# and they hear of it before whoever waits for their `start` gives up
+OPEN_TIMEOUT_S = 10.0
 
 
 class LiveSession:
@@ -75,11 +78,15 @@ class LiveSession:
 
         Raises:
             InvalidRequest: the model does not know the language, or cannot translate.
-            EngineBusy: the engine serves as many streams as it can.
+            EngineBusy: the engine serves as many streams as it can, or does not answer.
         """
         try:
-            for channel in self._channels:
-                await channel.open_stream(self._engine)
+            async with asyncio.timeout(OPEN_TIMEOUT_S):
+                for channel in self._channels:
+                    await channel.open_stream(self._engine)
+        except TimeoutError:
+            await self._close_streams()
+            raise EngineBusy("the engine does not answer; try again later") from None
         except BaseException:
             await self._close_streams()
             raise

@@ -169,14 +169,20 @@ async def accept(
 
 
 @contextlib.asynccontextmanager
-async def starting_within(timeout_s: float, expected: str) -> AsyncIterator[None]:
+async def starting_within(
+    timeout_s: float, expected: str, since: float | None = None
+) -> AsyncIterator[None]:
     """Bound the time until a client says what it wants.
+
+    Args:
+        since: time.monotonic() from which the time counts; None: now.
 
     Raises:
         ClientFault: "start_timeout".
     """
     try:
-        async with asyncio.timeout(timeout_s):
+        passed_s = 0.0 if since is None else time.monotonic() - since
+        async with asyncio.timeout(timeout_s - passed_s):
             yield
     except TimeoutError:
         message = f"expected {expected} within {timeout_s:g} s, got nothing"

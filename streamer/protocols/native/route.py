@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import logging
+import time
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -176,9 +177,12 @@ class Client:
             await self._begin(query)
             return
         self._session.report_ignored(query.ignored)
-        async with starting_within(self._service.config.start_timeout_s, "start or audio"):
-            while self._session.start is None and not self._session.is_over:
-                await self._take_opening(await self._connection.receive(), query)
+        timeout_s, since = self._service.config.start_timeout_s, time.monotonic()
+        while self._session.start is None and not self._session.is_over:
+            # the client's time alone: how long the session takes to open is not its fault
+            async with starting_within(timeout_s, "start or audio", since):
+                message = await self._connection.receive()
+            await self._take_opening(message, query)
 
     async def _take_opening(self, message: str | bytes, query: protocol.Parsed) -> None:
         if isinstance(message, bytes):

@@ -8,6 +8,7 @@ import pytest
 import websockets
 
 from streamer.config import ServerConfig
+from tests.support.engines import CountingEngine
 from tests.support.running_service import Running, running
 from tests.support.stream_socket import (
     SENTENCE,
@@ -182,3 +183,21 @@ async def test_a_silent_client_is_let_go() -> None:
             (error,) = await receive_rest(socket)
             assert service.service.num_sessions == 0
     assert error["code"] == "start_timeout" and socket.close_code == 1008
+
+
+@pytest.mark.parametrize(("open_timeout_s", "start_timeout_s"), [(0.3, 60.0), (1.0, 0.3)])
+async def test_an_engine_that_hangs_is_busy_to_newcomers(
+    monkeypatch: pytest.MonkeyPatch, open_timeout_s: float, start_timeout_s: float
+) -> None:
+    monkeypatch.setattr("streamer.session.live.OPEN_TIMEOUT_S", open_timeout_s)
+    engine = CountingEngine()
+    config = config_of(start_timeout_s=start_timeout_s)
+    async with running(lambda: engine, config) as service, connect(service) as socket:
+        engine.is_hung = True
+        await start(socket)
+        await socket.send(SENTENCE)
+        (error,) = await receive_rest(socket)
+        assert service.service.num_sessions == 0
+        engine.is_hung = False
+    assert (error["code"], error["fatal"]) == ("busy", True)
+    assert error["retry_after_s"] > 0 and socket.close_code == 1013
