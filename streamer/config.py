@@ -48,7 +48,7 @@ class ServerConfig:
         0, "sessions at once of a key without a limit of its own; 0 for no limit", "access"
     )
     key_audio_s_per_minute: float = option(
-        0.0, "seconds of sound a minute of such a key; 0 for no limit", "access"
+        0.0, "seconds of audio a minute of such a key; 0 for no limit", "access"
     )
     max_failed_attempts: int = option(
         30, "requests a minute without a valid key before an address is made to wait", "access"
@@ -91,12 +91,12 @@ class ServerConfig:
 
     engine_process: bool = option(
         True,
-        "run the engine in a process of its own, which is started anew when it dies",
+        "run the engine in a process of its own, which is restarted when it dies",
         "engine process",
     )
     engine_hang_s: float = option(
         30.0,
-        "seconds without any answer after which such a process is started anew",
+        "seconds without any answer after which such a process is restarted",
         "engine process",
     )
     engine_load_timeout_s: float = option(

@@ -81,7 +81,7 @@ class Ready:
     language: str | None = None  # null where it is detected
     resume_s: float | None = None  # s that a broken connection has to come back; null: none
     resumed: bool = False
-    received_bytes: int = 0  # of sound, before this connection; send on from there
+    received_bytes: int = 0  # of audio, before this connection; send on from there
     seq: int = 0
 
 
@@ -90,7 +90,7 @@ class SpeechStarted:
     channel: int
     segment: int
     start: float  # s
-    lag: float  # s of received sound that no event covers yet
+    lag: float  # s of received audio that no event covers yet
     seq: int = 0
 
 
@@ -157,9 +157,9 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """The server is about to stop. Finals of all sound so far, `done` and the close follow.
+    """The server is about to stop. Finals of all audio so far, `done` and the close follow.
 
-    The sound after `done.duration` belongs into a new session.
+    Audio after `done.duration` belongs in a new session.
     """
 
     retry_after_s: float

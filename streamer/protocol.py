@@ -116,7 +116,7 @@ def parse_query(parameters: Mapping[str, list[str]]) -> Parsed:
 
 
 def has_start(parameters: Mapping[str, list[str]]) -> bool:
-    """Say whether query parameters open the session by themselves."""
+    """Return whether query parameters open the session by themselves."""
     return not schema.field_names(Start).isdisjoint(parameters)
 
 

@@ -40,7 +40,7 @@ from streamer.transcription.settings import SessionSettings
 
 logger = logging.getLogger(__name__)
 
-RECORDING_STREAMS = 4  # windows of a file decoded at once while nobody speaks
+RECORDING_STREAMS = 4  # windows of a file decoded at once while no session is live
 
 
 class Service:
@@ -58,7 +58,7 @@ class Service:
         self.metrics = Metrics()
         self._started_at = time.monotonic()
         self.capacity = Capacity(config.max_sessions, config.final_target_s, self._started_at)
-        self._budgets: dict[str, Bucket] = {}  # of sound, by key; as many as there are keys
+        self._budgets: dict[str, Bucket] = {}  # of audio, by key; as many as there are keys
         # why the engine could not be loaded; the service is of no use from then on
         self.failure: Exception | None = None
         self._load_engine = load_engine
@@ -118,7 +118,7 @@ class Service:
         return self.capacity.delay_s(time.monotonic())
 
     def refusal(self) -> Refusal | None:
-        """Say why whom the task serves can open no session now, or None where it can."""
+        """Return why the current key cannot open a session now, or None."""
         if (refusal := self._unreadiness()) is not None:
             return refusal
         if self.num_sessions >= self.capacity.limit:
@@ -143,13 +143,13 @@ class Service:
             return Refusal(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "key_audio",
-                f"this key may send {key.limits.audio_s_per_minute:g} s of sound a minute",
+                f"this key may send {key.limits.audio_s_per_minute:g} s of audio a minute",
                 wait_s,
             )
         return None
 
     def _budget(self, key: ApiKey) -> Bucket | None:
-        """Find a key's budget of sound, in seconds; None where it has no limit."""
+        """Find a key's budget of audio, in seconds; None where it has no limit."""
         per_minute = key.limits.audio_s_per_minute
         if per_minute is None:
             return None
@@ -158,7 +158,7 @@ class Service:
         return self._budgets[key.name]
 
     def recording_refusal(self) -> Refusal | None:
-        """Say why no whole file can be transcribed now, or None where one can."""
+        """Return why no whole file can be transcribed now, or None."""
         if (refusal := self._unreadiness()) is not None:
             return refusal
         if self._num_recordings >= self.config.max_recordings:
@@ -171,7 +171,7 @@ class Service:
         if self._engine is None:
             return no_room("loading", "the model is loading")
         if isinstance(self._engine, Watched) and not self._engine.is_up:
-            return no_room("restarting", "the engine is being started anew")
+            return no_room("restarting", "the engine is being restarted")
         return None
 
     @contextlib.asynccontextmanager
@@ -231,7 +231,7 @@ class Service:
             self._note_closed()
 
     def _recording_streams(self) -> int:
-        """Say how many windows of one file may be decoded at once."""
+        """Return how many windows of one file may be decoded at once."""
         # a window of a live session waits for what is being encoded, and decodes beside the rest
         return 1 if self._sessions else RECORDING_STREAMS
 
@@ -252,7 +252,7 @@ class Service:
             self._all_closed.set()
 
     async def drain(self) -> None:
-        """Refuse new sessions, end the running ones' sound, and wait until they have delivered."""
+        """Refuse new sessions, end the running ones' audio, and wait until they have delivered."""
         self.draining.set()
         stops = [asyncio.create_task(live.stop()) for live in self._sessions]
         try:

@@ -37,7 +37,7 @@ class KeyLimits:
     """What one key may use. None: as much as the service has."""
 
     max_sessions: int | None = None  # at once
-    audio_s_per_minute: float | None = None  # seconds of sound, all its sessions together
+    audio_s_per_minute: float | None = None  # seconds of audio, all its sessions together
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ApiKey:
     limits: KeyLimits = KeyLimits()
 
 
-# who asks where the service has no keys
+# the caller where the service has no keys
 ANYONE = ApiKey("", b"")
 
 # whose request the current task serves; set by the gate, for what all protocols share
@@ -172,7 +172,7 @@ class KeyRing:
         return self._keys.get(name)
 
     def holds(self, key: ApiKey) -> bool:
-        """Say whether a key that was let in once still counts."""
+        """Return whether a key that was let in once still counts."""
         held = self._keys.get(key.name)
         return held is not None and held.digest == key.digest
 
@@ -240,13 +240,14 @@ class TokenSigner:
 
 
 class Access:
-    """The keys and the signer together: who a secret belongs to."""
+    """The keys and the signer together: whose a secret is."""
 
     def __init__(self, ring: KeyRing, signer: TokenSigner, *, is_required: bool) -> None:
         """Set up.
 
         Args:
-            is_required: refuse who shows no valid key. Stays true when a reload empties the ring.
+            is_required: refuse callers without a valid key. Stays true when a reload empties the
+                ring.
         """
         self.ring = ring  # replaced by a reload
         self.signer = signer
@@ -271,7 +272,7 @@ class Access:
         return None
 
     def is_valid(self, key: ApiKey) -> bool:
-        """Say whether a key that was let in is still good after reloads."""
+        """Return whether a key that was let in is still good after reloads."""
         return not self.is_required or self.ring.holds(key)
 
     def mint_token(self, lifetime_s: float, now: float) -> BrowserToken:

@@ -32,7 +32,7 @@ class Bucket:
         return self._wait_s()
 
     def wait_s(self, now: float) -> float:
-        """Say how long it takes until the budget is out of debt; 0 if it is now."""
+        """Return how long it takes until the budget is out of debt; 0 if it is now."""
         self.take(0.0, now)
         return self._wait_s()
 
@@ -46,14 +46,14 @@ class Bucket:
 
 
 class Attempts:
-    """Counts failed attempts by address, and says who has to wait."""
+    """Counts failed attempts by address, and tells which addresses have to wait."""
 
     def __init__(self, max_per_minute: int) -> None:
         self._max = max_per_minute
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()  # bounded by MAX_ADDRESSES
 
     def wait_s(self, address: str, now: float) -> float:
-        """Say how long an address has to wait before it may try again; 0 for not at all."""
+        """Return how long an address has to wait before it may try again; 0 for not at all."""
         bucket = self._buckets.get(address)
         return 0.0 if bucket is None else bucket.wait_s(now)
 
@@ -79,7 +79,7 @@ class Capacity:
     WINDOW_S = 10.0  # of finals that are looked at
     STEP_S = 5.0  # between two changes
     MIN_FINALS = 3  # fewer say nothing
-    LEAST = 2  # sessions: one alone that is late is no sign of too many
+    LEAST = 2  # sessions: a single late one is not a sign of too many
 
     def __init__(self, ceiling: int, target_s: float, now: float) -> None:
         """Start at the ceiling.

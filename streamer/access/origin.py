@@ -1,7 +1,8 @@
 """Which web pages may use the service: by default those that it serves itself.
 
 A browser sends cookies and reaches local networks on behalf of any page, and a WebSocket handshake
-is not bound by CORS; the Origin header is what tells pages apart. Who sends none is no browser.
+is not bound by CORS; the Origin header is what tells pages apart. A client that sends none is not a
+browser.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443", "ws": ":80", "wss": ":443"}
 
 
 def is_allowed(origin: str, host: str, allowed: Sequence[str]) -> bool:
-    """Say whether a page of this origin may use the service.
+    """Return whether a page of this origin may use the service.
 
     Args:
         origin: the Origin header; "null" for pages without one of their own.
@@ -23,7 +24,7 @@ def is_allowed(origin: str, host: str, allowed: Sequence[str]) -> bool:
 
 
 def is_same(origin: str, host: str) -> bool:
-    """Say whether an origin is the host itself.
+    """Return whether an origin is the host itself.
 
     The scheme is left out: behind a proxy that ends TLS, ours is not the page's.
     """

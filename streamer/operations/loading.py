@@ -21,7 +21,7 @@ async def run_in_daemon(function: Callable[[], T]) -> T:
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():  # nobody waits any more
+        if future.done():  # the waiter is gone
             return
         if error is not None:
             future.set_exception(error)

@@ -77,6 +77,6 @@ class MeteredStream:
             delay_s = time.monotonic() - start
             self._metrics.window_answered(kind, outcome, delay_s)
         if window.is_final and math.isfinite(window.deadline):
-            # without a deadline nobody waits for it: a window of a whole file says nothing of load
+            # a window of a whole file has no deadline, and so says nothing of the load
             self._on_final(delay_s)
         return hypothesis

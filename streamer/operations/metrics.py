@@ -27,7 +27,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._sessions = self._counter("sessions", "Sessions opened")
         self._sessions_closed = self._counter("sessions_closed", "Sessions closed")
-        self._audio = self._counter("audio_seconds", "Seconds of sound received, by all channels")
+        self._audio = self._counter("audio_seconds", "Seconds of audio received, by all channels")
         self._segments = self._counter("segments", "Finals delivered", ("withheld",))
         self._windows = self._counter(
             "windows", "Windows that the engine was asked to decode", ("kind", "outcome")
@@ -36,10 +36,10 @@ class Metrics:
             "window_seconds", "From asking the engine to its answer", DELAYS, ("kind",)
         )
         self._window_length = self._histogram(
-            "window_audio_seconds", "Sound in a window", LENGTHS, ("kind",)
+            "window_audio_seconds", "Audio in a window", LENGTHS, ("kind",)
         )
         self._first_word = self._histogram(
-            "first_word_seconds", "From the arrival of a segment's first sound to text", DELAYS
+            "first_word_seconds", "From the arrival of a segment's first audio to text", DELAYS
         )
         self._final_delay = self._histogram(
             "final_delay_seconds",
@@ -47,7 +47,7 @@ class Metrics:
             DELAYS,
         )
         self._lag = self._histogram(
-            "lag_seconds", "Received sound that no event covers yet, at each Partial", DELAYS
+            "lag_seconds", "Received audio that no event covers yet, at each Partial", DELAYS
         )
         self._refusals = self._counter("refusals", "Requests and sockets refused", ("reason",))
         self._responses = self._counter("responses", "Answers to HTTP requests", ("status",))
@@ -67,9 +67,7 @@ class Metrics:
             self.registry.register(_EngineCounters(engine))
         if isinstance(engine, Watched):
             self.watch("engine_up", "Whether the engine's process is there", lambda: engine.is_up)
-            self.watch(
-                "engine_restarts", "Engine processes started anew", lambda: engine.num_restarts
-            )
+            self.watch("engine_restarts", "Engine processes restarted", lambda: engine.num_restarts)
 
     def session_opened(self) -> None:
         self._sessions.inc()

@@ -28,6 +28,6 @@ def english_name(code: str) -> str:
 
 
 def code_of(name: str) -> str:
-    """Give the code of a language written as "de", "de-AT" or "German"."""
+    """Return the code of a language written as "de", "de-AT" or "German"."""
     name = name.strip().lower()
     return _CODES.get(name) or name.replace("_", "-").partition("-")[0]

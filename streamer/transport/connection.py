@@ -25,8 +25,8 @@ from streamer.wire import ClientFault
 
 MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 MAX_REASON_BYTES = 123  # of a close frame; a longer one cannot be sent (RFC 6455, section 5.5)
-# one half of a surrogate pair, as an escape of JSON: no text at all, and nothing that can be sent
-# back, or that a tokenizer takes
+# one half of a surrogate pair, as an escape of JSON: not text, so that it can neither be sent back
+# nor be tokenized
 _LONE_SURROGATE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"

@@ -66,7 +66,7 @@ async def attempt(work: Awaitable[None], name: str) -> Fault | None:
     """Wait for the work on a connection; return what ended it early, or None.
 
     Raises:
-        Disconnected, SlowReader: there is nobody to be told.
+        Disconnected, SlowReader: there is no client to tell.
     """
     try:
         await work

@@ -1,4 +1,4 @@
-"""The gate in front of every route: who may pass, how many, and from which pages.
+"""The gate in front of every route: whose requests pass, how many, and from which pages.
 
 One ASGI middleware over HTTP and WebSocket alike, so that no protocol can forget it. A refusal is
 an HTTP answer, for a socket before its handshake completes and before it takes any resource. What
@@ -109,7 +109,7 @@ class Gate:
         if key is not None:
             return key
         if shown:
-            # who shows nothing guesses nothing: a page's first request, a scraper without its key
+            # a request without a credential is not a guess: a page's first one, or a scraper's
             self._attempts.fail(address, now)
         what = "this key is not valid" if shown else "an API key is needed"
         return Refusal(HTTPStatus.UNAUTHORIZED, "invalid_api_key", what)
@@ -212,7 +212,7 @@ class Gate:
 
 
 def _body(refusal: Refusal) -> bytes:
-    """Say it as each vendor's client expects it: each reads the fields that it knows."""
+    """Write a refusal for every vendor's client: each reads the fields that it knows."""
     kind = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
     return json.dumps(
         {

@@ -19,7 +19,7 @@ def routes(service: Service) -> list[BaseRoute]:
         return JSONResponse({"status": "ok"})
 
     async def readyz(_request: Request) -> JSONResponse:
-        """Say whether the model is loaded and warm, and new sessions are taken."""
+        """Return whether the model is loaded and warm, and new sessions are taken."""
         refusal = service.refusal()
         if refusal is None or refusal.code == "busy":
             # a full service is still a working one: a supervisor must not restart it

@@ -14,11 +14,11 @@ def routes(service: Service) -> list[BaseRoute]:
     """Serve what operators look at."""
 
     async def metrics(_request: Request) -> Response:
-        """Give all metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return Response(service.metrics.render(), media_type=CONTENT_TYPE)
 
     async def status(_request: Request) -> JSONResponse:
-        """Say how the service is doing."""
+        """Return the state of the service."""
         refusal, model = service.refusal(), service.info
         return JSONResponse(
             {

@@ -91,7 +91,7 @@ class _Job:
 
         Raises:
             ClientFault, InvalidRequest, AudioError: the client's fault.
-            UploadError: the file is too large, or does not go on.
+            UploadError: the file is too large, or stalls.
             ClientDisconnect: the client left; all work has stopped.
         """
         info = self._service.info
@@ -141,7 +141,7 @@ class _Job:
 
 
 def _raw_format(options: ListenOptions) -> RawFormat | None:
-    """Give what the file is, where it has no container.
+    """Return what a file without a container holds.
 
     Raises:
         ClientFault: packets without lengths cannot be told apart in a file.
@@ -155,7 +155,7 @@ def _raw_format(options: ListenOptions) -> RawFormat | None:
 
 
 def _is_link(content_type: str, start: bytes) -> bool:
-    """Say whether a body names a file instead of being one: `{"url": ...}`."""
+    """Return whether a body names a file instead of being one: `{"url": ...}`."""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         return False
     try:

@@ -52,7 +52,7 @@ def error_response(
 
 
 def timestamp() -> str:
-    """Give the time now as Deepgram writes it."""
+    """Return the time now as Deepgram writes it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 

@@ -64,7 +64,7 @@ class DeepgramInput:
         return data if self._decoder is None else self._convert(self._decoder.decode(data))
 
     def flush(self) -> bytes:
-        """Give what is left inside, at the end of the stream."""
+        """Return what is left inside, at the end of the stream."""
         if self._container is not None:
             return self._convert(self._container.flush())
         if self._decoder is None:

@@ -142,7 +142,7 @@ def _plain(value: object) -> object:
 
 
 def describe_model(request_id: str, info: engine.api.ModelInfo) -> ResultMetadata:
-    """Say which model wrote the results; its id follows from its name."""
+    """Describe the model that wrote the results; its id follows from its name."""
     return ResultMetadata(
         request_id=request_id,
         model_uuid=str(uuid.uuid5(uuid.NAMESPACE_OID, info.name)),

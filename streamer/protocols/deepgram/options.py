@@ -51,7 +51,7 @@ class ListenOptions:
     model: str  # as the client named it; every name is served by the loaded model
     audio_format: AudioFormat | None  # None for a container and for Opus packets
     is_container: bool  # the bytes are a file, or a format that describes itself
-    channels: int  # of the sound, as declared
+    channels: int  # of the audio, as declared
     mixes_channels: bool  # they share one transcript
     settings: SessionSettings
     interim_results: bool
@@ -117,7 +117,7 @@ def parse_language(tag: str) -> str | None:
     """Turn a BCP-47 tag into Whisper's code: "en-US" is "en"; "" and "multi" detect.
 
     Raises:
-        ClientFault: fatal; it is no language tag.
+        ClientFault: fatal; it is not a language tag.
     """
     if tag in ("", "multi", "auto"):
         return None

@@ -48,7 +48,7 @@ class ResultsWriter:
         self._channels = [_Channel() for _ in range(num_channels)]
 
     def translate(self, event: events.Event) -> list[Message]:
-        """Give the messages for an event; none for what the client did not ask for."""
+        """Return the messages for an event; none for what the client did not ask for."""
         state = self._channels[event.channel]
         match event:
             case events.SpeechStarted():
@@ -66,7 +66,7 @@ class ResultsWriter:
         return []
 
     def advance(self, position: int) -> list[Message]:
-        """Report utterances that ended, with all sound up to `position` received."""
+        """Report utterances that ended, with all audio up to `position` received."""
         messages: list[Message] = []
         for channel, state in enumerate(self._channels):
             if not state.open_segments:

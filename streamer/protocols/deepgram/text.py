@@ -76,7 +76,7 @@ def strip_punctuation(text: str) -> str:
 
 
 def spread(text: str, start: int, end: int) -> list[Word]:
-    """Give the words of a text times by their length; for text without word times."""
+    """Spread the words of a text over its time by their length; for text without word times."""
     tokens = text.split()
     total = sum(len(token) + 1 for token in tokens)
     words, position = [], 0

@@ -1,7 +1,7 @@
 """What a session has said and its client may not have: the queue to the socket, and its memory.
 
-Pure. Messages are numbered in order. A partial makes the one before it of the same segment
-superfluous, so a slow or absent client costs no memory for text that has changed since; the numbers
+Pure. Messages are numbered in order. A partial supersedes the one before it of the same
+segment, so a slow or absent client costs no memory for text that has changed since; the numbers
 then have gaps.
 """
 
@@ -70,7 +70,7 @@ class Journal:
         return found[::-1]
 
     def has_all_after(self, seq: int) -> bool:
-        """Say whether nothing after `seq` was forgotten, superfluous partials apart."""
+        """Return whether nothing after `seq` was forgotten, except superseded partials."""
         return self._forgotten <= seq < self.next_seq
 
     def mark_sent(self, seq: int) -> None:

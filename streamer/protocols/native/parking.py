@@ -36,7 +36,7 @@ class Parking:
         self._waiting[session.id] = session, task
 
     async def take(self, session_id: str) -> StreamSession | None:
-        """Give a session back to its client, or None where it is not there any more."""
+        """Return a session to its client, or None where it is gone."""
         if session_id not in self._waiting:
             return None
         session, task = self._waiting.pop(session_id)
@@ -73,7 +73,7 @@ class Parking:
     async def _keep(self, session: StreamSession) -> None:
         draining = self._service.draining
         if await _sleep(self._service.config.resume_grace_s, draining):
-            # nobody can come back to a service that stops
+            # no client can come back to a service that stops
             self._waiting.pop(session.id, None)
             await session.expire()
             return
@@ -82,7 +82,7 @@ class Parking:
         await self._finish(session)
 
     async def _finish(self, session: StreamSession) -> None:
-        """Make a session's text final, and keep it for those who ask."""
+        """Make a session's text final, and keep it to be fetched."""
         if len(self._finished) >= MAX_PARKED:
             del self._finished[next(iter(self._finished))]
         self._finished[session.id] = session

@@ -55,7 +55,8 @@ async def _serve(
     service: Service, parking: Parking, carried: dict[str, Client], websocket: WebSocket
 ) -> None:
     refusal = service.refusal()
-    # whoever is here goes before who may come back; a resumed session has its place already
+    # a client that is here takes precedence over one that may come back; a resumed session has its
+    # place already
     if refusal is not None and not (refusal.code == "busy" and parking.num_waiting):
         await refuse(websocket, refusal)
         return
@@ -259,7 +260,7 @@ class Client:
         return self._session.key_name
 
     def replace(self) -> None:
-        """Give the session up: another socket carries it."""
+        """Let another socket carry the session."""
         self._is_replaced = True
         self._changed.set()
 

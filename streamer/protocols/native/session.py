@@ -51,7 +51,7 @@ class StreamSession:
         # what the client sent, in order, and is not transcribed far enough to take more
         self._inputs: asyncio.Queue[Input] = asyncio.Queue(1)
         self._opened = asyncio.Event()
-        self._delivered = asyncio.Event()  # all is sent, or nobody waits for it
+        self._delivered = asyncio.Event()  # all is sent, or no longer wanted
         self._task: asyncio.Task[None] | None = None
         self._live: LiveSession | None = None
         self._check: SampleCheck | None = None  # from `begin` on
@@ -195,7 +195,7 @@ class StreamSession:
             )
 
     def fail(self, fault: Fault) -> None:
-        """Say that the session cannot go on, and end it."""
+        """Tell the client that the session cannot go on, and end it."""
         if self.is_over:
             return
         message = fault.message
@@ -215,13 +215,13 @@ class StreamSession:
             self.on_change()
 
     def finish_delivery(self) -> None:
-        """Note that all is sent, or that nobody waits for it: the session's place is free."""
+        """Note that all is sent, or no longer wanted: the session's place is free."""
         self._delivered.set()
 
     # --- its life --------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Give the session's place away; what was said is still made final."""
+        """Free the session's place; what was said is still made final."""
         self.finish_delivery()
         if self._live is not None:
             self._live.is_leaving = True
@@ -307,7 +307,7 @@ class StreamSession:
 
 
 def _nothing() -> None:
-    """Nobody carries the session now."""
+    """Do nothing: no socket carries the session now."""
 
 
 def _settings(start: Start) -> SessionSettings:

@@ -24,7 +24,7 @@ async def read_object(request: Request) -> dict[str, Any]:
     """Read a JSON object; no body is an empty one.
 
     Raises:
-        ApiError: it is none, or it is too large, or it does not go on.
+        ApiError: it is not one, or too large, or stalls.
     """
     try:
         body = b"".join([piece async for piece in read_body(request, MAX_BODY_BYTES)])
@@ -38,7 +38,7 @@ async def open_form(request: Request, max_upload_bytes: int) -> AsyncIterator[Fo
     """Read a multipart form; more than a megabyte of its file waits on disk, not in memory.
 
     Raises:
-        ApiError: this is no such form, or it is too large, or it does not go on.
+        ApiError: this is not such a form, or too large, or stalls.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
@@ -83,7 +83,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name}, which is no JSON")
+    raise ValueError(f"{name}, which is not JSON")
 
 
 def _refusal(error: UploadError, what: str) -> ApiError:

@@ -62,7 +62,7 @@ class ApiError(ClientFault):
 
 
 def served_model(service: Service) -> ModelInfo:
-    """Give the model that answers.
+    """Return the model that answers.
 
     Raises:
         ApiError: there is none yet.
@@ -91,7 +91,7 @@ def check_model(name: str, info: ModelInfo, *, param: str = "model") -> None:
 
 
 def check_language(name: str | None, info: ModelInfo, *, param: str = "language") -> str | None:
-    """Give the code of a language as the model knows it; None and "" leave it to detection.
+    """Return the code of a language as the model knows it; None and "" leave it to detection.
 
     "en-US" and "English" are "en".
 

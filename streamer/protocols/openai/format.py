@@ -142,7 +142,7 @@ def _write_segment(number: int, passage: Passage) -> dict[str, object]:
 
 
 def _cues(passages: Iterable[Passage]) -> Iterator[Cue]:
-    """Give cues that last long enough to be seen, one after the other."""
+    """Return cues that last long enough to be seen, one after the other."""
     end = 0
     for passage in passages:
         start = max(end, passage.segment.start)

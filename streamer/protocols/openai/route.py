@@ -114,7 +114,7 @@ class _Endpoint:
         else:
             await answer.send(_response(wanted, collector, duration))
         logger.info(
-            "request %s: %.1f s of sound in %.1f s",
+            "request %s: %.1f s of audio in %.1f s",
             answer.request_id,
             seconds(duration),
             time.monotonic() - started,
@@ -157,7 +157,7 @@ class _Answer:
         await self._body(b"", is_last=True)
 
     async def fail(self, error: ApiError) -> None:
-        """Say what was wrong, in a response or as the last event."""
+        """Send what was wrong, in a response or as the last event."""
         if self._is_streaming:
             await self.stream(b"event: error\n" + write.write_event({"error": error.fields}))
             await self.end()

@@ -1,6 +1,6 @@
-"""What was said in telephone calls, for those who listen in: a log each, replayed then followed.
+"""The text of telephone calls, for their readers: a log each, replayed then followed.
 
-The sound of a call comes in on one socket and its text goes out on others, which may come late,
+The audio of a call comes in on one socket and its text goes out on others, which may come late,
 come back, or stay away. So each call has a log of what will not change, kept for a while after the
 call, and beside it the newest partial of each channel. All of it is bounded: a reader that falls
 behind gets every final and only the newest partials.
@@ -141,7 +141,7 @@ class CallLogs:
 
     @contextlib.contextmanager
     def stream(self, start: Start) -> Iterator[CallLog]:
-        """Give the log of the call that a stream belongs to, for as long as the stream lives."""
+        """Return the log of the call that a stream belongs to, for as long as the stream lives."""
         log = self._get(start.call)
         log.is_known = True
         log.num_live += 1
@@ -156,7 +156,7 @@ class CallLogs:
 
     @contextlib.contextmanager
     def reader(self, call: str) -> Iterator[CallLog | None]:
-        """Give the log of a call, known or awaited; None where too many are kept already."""
+        """Return the log of a call, known or awaited; None where too many are kept already."""
         log = self._get(call) if call in self._calls or self._has_room() else None
         try:
             yield log

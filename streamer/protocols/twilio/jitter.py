@@ -42,7 +42,7 @@ class ChunkOrder:
         self._trusts_timestamps = True
 
     def put(self, chunk: int | None, timestamp_ms: int | None, payload: bytes) -> bytes:
-        """Take a chunk; return the sound that is in order now, maybe none.
+        """Take a chunk; return the audio that is in order now, perhaps none.
 
         A chunk without a number follows the last one.
         """

@@ -57,7 +57,7 @@ class Dtmf:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Playback reached a mark. Nothing is played here, so nobody waits for it."""
+    """Playback reached a mark. Nothing is played here, so nothing waits for it."""
 
     name: str
 

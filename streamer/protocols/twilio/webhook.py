@@ -99,7 +99,7 @@ async def post(url: str, text: str) -> int:
 
     Raises:
         OSError: nobody answers.
-        ValueError: what answers is no HTTP.
+        ValueError: what answers is not HTTP.
     """
     parts = urlsplit(url)
     is_secure = parts.scheme == "https"

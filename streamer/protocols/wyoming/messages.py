@@ -54,7 +54,7 @@ class Audio:
 
     @property
     def format(self) -> AudioFormat:
-        """Give the session's format.
+        """Return the session's format.
 
         Raises:
             ClientFault: it is none that is served.
@@ -84,7 +84,7 @@ def encode(event: WyomingEvent) -> bytes:
 
 
 def describe(info: ModelInfo) -> WyomingEvent:
-    """Say what this service is."""
+    """Describe this service."""
     attribution = {"name": "Wordwire", "url": ""}
     artifact = {"attribution": attribution, "installed": True, "version": None}
     model = {

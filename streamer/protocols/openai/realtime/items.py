@@ -1,6 +1,6 @@
 """What a session says, as the events of a Realtime client, with the items they belong to.
 
-An item is a turn: with speech detection a segment, without it the sound between two commits. The
+An item is a turn: with speech detection a segment, without it the audio between two commits. The
 text of its deltas only grows, and all of them together are its transcript.
 """
 
@@ -31,7 +31,7 @@ class _Item:
     start: int = 0  # samples, of the session that says it
     sent: str = ""  # in deltas
     is_committed: bool = False
-    is_cleared: bool = False  # the client threw its sound away: nothing more is said of it
+    is_cleared: bool = False  # the client discarded its audio: no more events for it
 
 
 class ItemWriter:
@@ -39,10 +39,10 @@ class ItemWriter:
 
     def __init__(self, new_id: Callable[[], str] | None = None) -> None:
         self._new_id = new_id or (lambda: "item_" + secrets.token_hex(10))
-        self._items: deque[_Item] = deque()  # in the order of their sound, the open one last
+        self._items: deque[_Item] = deque()  # in the order of their audio, the open one last
         self._previous: str | None = None  # the last committed item
         self._offset = 0  # samples that earlier sessions took
-        # where turns began whose sound was thrown away while they were open, and that are not over
+        # where turns began whose audio was discarded while they were open, and that are not over
         self._cleared: deque[int] = deque()
         self._config: RealtimeConfig | None = None
         # whether the client speaks the Beta's dialect
@@ -65,14 +65,14 @@ class ItemWriter:
     # --- what the client does --------------------------------------------------------------------
 
     def append(self) -> None:
-        """Note that there is sound; without speech detection, it belongs to an item at once."""
+        """Note that there is audio; without speech detection, it belongs to an item at once."""
         assert self._config is not None
         if self._config.is_manual and not self.has_uncommitted:
             self._items.append(_Item(self._new_id()))
 
     @property
     def has_uncommitted(self) -> bool:
-        """Without speech detection: there is sound since the last commit."""
+        """Without speech detection: there is audio since the last commit."""
         assert self._config is not None
         is_open = bool(self._items) and not self._items[-1].is_committed
         return self._config.is_manual and is_open
@@ -111,7 +111,7 @@ class ItemWriter:
                 return self._complete(event)
 
     def fail(self, message: str) -> list[Message]:
-        """Say of the items that wait for their text that it will not come."""
+        """Fail the items that wait for their text: it will not come."""
         error = {
             "type": "server_error",
             "code": "transcription_failed",
@@ -171,7 +171,7 @@ class ItemWriter:
     def _complete(self, event: Final) -> list[Message]:
         assert self._config is not None
         if not self._items:
-            # the end of a session without speech detection: of sound that nobody committed
+            # the end of a session without speech detection: of audio that was never committed
             return []
         item = self._items.popleft()
         if item.is_cleared:

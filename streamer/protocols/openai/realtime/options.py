@@ -152,7 +152,7 @@ class RealtimeConfig:
         return RealtimeConfig(self._info, session)
 
     def describe(self, session_id: str) -> dict[str, Any]:
-        """Give the session object of `session.created` and `session.updated`."""
+        """Return the session object of `session.created` and `session.updated`."""
         return {
             "id": session_id,
             "object": "realtime.transcription_session",
@@ -160,7 +160,7 @@ class RealtimeConfig:
         }
 
     def describe_old(self, session_id: str) -> dict[str, Any]:
-        """Give the same in the Beta's flat shape."""
+        """Return the same in the Beta's flat shape."""
         source = self._json["audio"]["input"]
         flat = {old: copy.deepcopy(source.get(new)) for old, new in OLD_NAMES.items()}
         names = {new: old for old, new in OLD_FORMATS.items()}

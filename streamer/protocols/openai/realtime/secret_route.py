@@ -76,7 +76,7 @@ async def _create_old(service: Service, sessions: SecretSessions, request: Reque
 
 
 def _check_caller(sessions: SecretSessions, request: Request) -> None:
-    """Refuse who shows a secret: with it, another one, and so on, a page could stay for ever."""
+    """Refuse a secret as the credential: else a page could renew its own for ever."""
     if sessions.find(request.scope.get(SHOWN, frozenset()), time.time()) is not None:
         raise ApiError(
             "expected an API key, got a client secret",

@@ -43,7 +43,7 @@ class RealtimeSession:
     """One client, from the accepted socket to the close.
 
     A session of the service is opened when the first audio comes. Where an update changes what a
-    session cannot change, the format or who ends a turn, another one takes over.
+    session cannot change, the format or what ends a turn, another one takes over.
     """
 
     def __init__(

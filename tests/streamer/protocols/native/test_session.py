@@ -126,6 +126,33 @@ async def test_sound_that_is_taken_counts_even_if_its_client_goes(session: Strea
     assert [m["text"] for m in _said(session) if m["type"] == "final"] == ["w0 w1 w2 w3"]
 
 
+async def test_what_finds_no_room_before_its_client_goes_does_not_count(
+    session: StreamSession,
+) -> None:
+    await session.begin(_start(resumable=True))
+    stuck = asyncio.Event()
+    live: Any = session._live
+    feed = live.feed
+
+    async def feed_later(data: bytes) -> None:
+        await stuck.wait()
+        await feed(data)
+
+    live.feed = feed_later
+    for _ in range(2):  # one is being fed, one waits
+        await session.take(SENTENCE)
+    for item in (SENTENCE, End()):
+        taking = asyncio.create_task(session.take(item))
+        await asyncio.sleep(0.01)
+        assert not taking.done()
+        taking.cancel()
+    stuck.set()
+    assert session.ready().received_bytes == 2 * len(SENTENCE)
+    await session.take(End())
+    await _wait_over(session)
+    assert _said(session)[-1]["duration"] == 4.0 and _codes(session) == []
+
+
 async def test_an_unforeseen_error_tells_the_client_nothing_of_it(
     session: StreamSession, caplog: pytest.LogCaptureFixture
 ) -> None:
