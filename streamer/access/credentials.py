@@ -14,7 +14,7 @@ from urllib.parse import unquote_plus
 QUERY_NAMES = frozenset({"key", "token", "api_key"})
 COOKIE = "wordwire"
 # a subprotocol of this name stands before the one that is the key (Deepgram's browser clients)
-KEY_FOLLOWS = frozenset({"token", "bearer"})
+KEY_SCHEMES = frozenset({"token", "bearer"})
 # a key may follow this path: Twilio sends neither headers of one's own nor a query
 KEY_PATH = "/v1/twilio/"
 KEY_PREFIX = "openai-insecure-api-key."  # a subprotocol that holds the key (OpenAI's)
@@ -71,7 +71,7 @@ def split_subprotocols(offered: Iterable[str], found: Credentials) -> None:
             found.candidates.append(name.removeprefix(KEY_PREFIX))
         else:
             found.subprotocols.append(name)
-            is_key_next = name.lower() in KEY_FOLLOWS
+            is_key_next = name.lower() in KEY_SCHEMES
 
 
 def split_query(query: str, found: Credentials) -> str:

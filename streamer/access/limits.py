@@ -76,10 +76,10 @@ class Capacity:
     in which they were early although every place was taken.
     """
 
-    WINDOW_S = 10.0  # of finals that are looked at
-    STEP_S = 5.0  # between two changes
+    FINALS_WINDOW_S = 10.0  # of finals that are looked at
+    MIN_STEP_S = 5.0  # between two changes
     MIN_FINALS = 3  # fewer say nothing
-    LEAST = 2  # sessions: a single late one is not a sign of too many
+    MIN_SESSIONS = 2  # sessions: a single late one is not a sign of too many
 
     def __init__(self, ceiling: int, target_s: float, now: float) -> None:
         """Start at the ceiling.
@@ -97,7 +97,7 @@ class Capacity:
     @property
     def limit(self) -> int:
         """Sessions that may be open now."""
-        return min(self._ceiling, max(self.LEAST, int(self._limit)))
+        return min(self._ceiling, max(self.MIN_SESSIONS, int(self._limit)))
 
     def calibrate(self, num_sessions: float) -> None:
         """Set the limit that a measurement gave."""
@@ -106,14 +106,14 @@ class Capacity:
     def record(self, delay_s: float, num_sessions: int, now: float) -> None:
         """Take the engine's delay for a final, and adapt the limit."""
         self._finals.append((now, delay_s))
-        while now - self._finals[0][0] > self.WINDOW_S:
+        while now - self._finals[0][0] > self.FINALS_WINDOW_S:
             self._finals.popleft()
-        if now - self._changed_at < self.STEP_S or len(self._finals) < self.MIN_FINALS:
+        if now - self._changed_at < self.MIN_STEP_S or len(self._finals) < self.MIN_FINALS:
             return
         delay = self.delay_s(now)
         assert delay is not None
         if delay > self._target_s:
-            self._limit = max(float(self.LEAST), min(self._limit, num_sessions) * 0.9)
+            self._limit = max(float(self.MIN_SESSIONS), min(self._limit, num_sessions) * 0.9)
         elif delay < self._target_s / 2 and num_sessions >= self.limit:
             self._limit = min(float(self._ceiling), self._limit + 1.0)
         else:
@@ -122,5 +122,5 @@ class Capacity:
 
     def delay_s(self, now: float) -> float | None:
         """The 95th percentile of the engine's delay for the latest finals; None without any."""
-        delays = sorted(delay for at, delay in self._finals if now - at <= self.WINDOW_S)
+        delays = sorted(delay for at, delay in self._finals if now - at <= self.FINALS_WINDOW_S)
         return delays[min(len(delays) - 1, int(0.95 * len(delays)))] if delays else None

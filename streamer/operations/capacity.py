@@ -16,11 +16,11 @@ from engine.api import SAMPLE_RATE, Engine, EngineBusy, StreamOptions, Window
 
 logger = logging.getLogger(__name__)
 
-WINDOW = 4 * SAMPLE_RATE  # the mean window of a session that slides at sentence ends
+WINDOW_LENGTH = 4 * SAMPLE_RATE  # the mean window of a session that slides at sentence ends
 PERIOD_S = 0.5  # a session at the limit still gets a window this often: it marks one each 0.6 s
-ENOUGH_S = 2.0  # a round that takes longer is the last one
+LAST_ROUND_S = 2.0  # a round that takes longer is the last one
 MAX_WINDOWS = 512  # in one round
-GAIN = 1.1  # a round twice as large that is not so much faster is the last one
+MIN_GAIN = 1.1  # a round twice as large that is not so much faster is the last one
 
 
 async def measure_capacity(engine: Engine) -> float:
@@ -46,9 +46,9 @@ async def measure_capacity(engine: Engine) -> float:
             raise failures[0]
         elapsed_s = max(time.monotonic() - start, 1e-6)
         rate = num_windows / elapsed_s
-        has_gained = rate > best * GAIN
+        has_gained = rate > best * MIN_GAIN
         best = max(best, rate)
-        if elapsed_s > ENOUGH_S or not has_gained:
+        if elapsed_s > LAST_ROUND_S or not has_gained:
             break
         num_windows *= 2
     logger.info("measured %.1f windows a second", best)
@@ -56,7 +56,7 @@ async def measure_capacity(engine: Engine) -> float:
 
 
 async def _decode(engine: Engine, seed: int) -> None:
-    audio = np.random.default_rng(seed).normal(0, 1e-3, WINDOW).astype(np.float32)
+    audio = np.random.default_rng(seed).normal(0, 1e-3, WINDOW_LENGTH).astype(np.float32)
     options = StreamOptions(language=engine.info.languages[0], temperatures=(0.0,))
     async with engine.stream(options) as stream:
         await stream.decode(Window(start=0, audio=audio, is_final=True, word_times=True))

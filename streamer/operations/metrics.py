@@ -16,8 +16,8 @@ from engine.api import Engine, Measured, Watched
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # seconds; people notice from about 0.2, and give up on captions at a few
-DELAYS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 30.0)
-LENGTHS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 30.0)
+DELAY_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 30.0)
+LENGTH_BUCKETS_S = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 30.0)
 
 
 class Metrics:
@@ -33,21 +33,25 @@ class Metrics:
             "windows", "Windows that the engine was asked to decode", ("kind", "outcome")
         )
         self._window_delay = self._histogram(
-            "window_seconds", "From asking the engine to its answer", DELAYS, ("kind",)
+            "window_seconds", "From asking the engine to its answer", DELAY_BUCKETS_S, ("kind",)
         )
         self._window_length = self._histogram(
-            "window_audio_seconds", "Audio in a window", LENGTHS, ("kind",)
+            "window_audio_seconds", "Audio in a window", LENGTH_BUCKETS_S, ("kind",)
         )
         self._first_word = self._histogram(
-            "first_word_seconds", "From the arrival of a segment's first audio to text", DELAYS
+            "first_word_seconds",
+            "From the arrival of a segment's first audio to text",
+            DELAY_BUCKETS_S,
         )
         self._final_delay = self._histogram(
             "final_delay_seconds",
             "From the arrival of a segment's last speech to its Final",
-            DELAYS,
+            DELAY_BUCKETS_S,
         )
         self._lag = self._histogram(
-            "lag_seconds", "Received audio that no event covers yet, at each Partial", DELAYS
+            "lag_seconds",
+            "Received audio that no event covers yet, at each Partial",
+            DELAY_BUCKETS_S,
         )
         self._refusals = self._counter("refusals", "Requests and sockets refused", ("reason",))
         self._responses = self._counter("responses", "Answers to HTTP requests", ("status",))

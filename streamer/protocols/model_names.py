@@ -15,7 +15,7 @@ ALIASES = (
     "gpt-4o-mini-transcribe-2025-12-15",
 )
 # these write while people speak; the others, as at OpenAI, once a turn is over
-LIVE = frozenset({"gpt-realtime-whisper", "gpt-live-transcribe"})
+LIVE_ALIASES = frozenset({"gpt-realtime-whisper", "gpt-live-transcribe"})
 
 
 def is_served(name: str, info: ModelInfo) -> bool:

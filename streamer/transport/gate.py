@@ -19,7 +19,7 @@ from streamer import wire
 from streamer.access import origin
 from streamer.access.credentials import (
     COOKIE,
-    KEY_FOLLOWS,
+    KEY_SCHEMES,
     Credentials,
     read_headers,
     split_path,
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 # probes have no keys, and learn nothing but whether the service is up
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 COOKIE_LIFETIME_S = 12 * 3600  # a day's work in front of the page
-SHOWN = "wordwire.shown"  # in the scope: SHA-256 digests of what was shown as a credential
+SHOWN_DIGESTS = "wordwire.shown"  # in the scope: SHA-256 digests of what was shown as a credential
 
 
 class Gate:
@@ -158,7 +158,7 @@ class Gate:
     def _sending(self, send: Send, offered: list[str]) -> Send:
         """Complete what protocols need not know of: the key's subprotocol, and the restart."""
         # a browser that offered subprotocols breaks off unless one of them is chosen
-        scheme = next((name for name in offered if name.lower() in KEY_FOLLOWS), None)
+        scheme = next((name for name in offered if name.lower() in KEY_SCHEMES), None)
 
         async def wrapped(message: Message) -> None:
             if message["type"] == "websocket.accept" and not message.get("subprotocol"):
@@ -242,7 +242,7 @@ def _take_credentials(scope: Scope) -> Credentials:
     secret = (b"authorization", b"x-api-key", b"cookie", b"sec-websocket-protocol")
     scope["headers"] = [(name, value) for name, value in scope["headers"] if name not in secret]
     # which token it was may matter to who made it; its digest lets nobody in
-    scope[SHOWN] = frozenset(digest_of(candidate) for candidate in found.candidates)
+    scope[SHOWN_DIGESTS] = frozenset(digest_of(candidate) for candidate in found.candidates)
     return found
 
 

@@ -30,14 +30,14 @@ MAX_DIGITS = 7  # of a number in the query; Python refuses to read some thousand
 MAX_HOTWORDS = 100  # as many keyterms as Deepgram takes
 
 # what would be lost without a word if these were ignored
-REFUSED: Mapping[str, str] = {
+REFUSED_PARAMETERS: Mapping[str, str] = {
     "redact": "text is not redacted here",
     "callback": "results go to the socket only",
     "search": "phrases are not searched for",
     "replace": "words are not replaced",
 }
 # of no consequence to the text: bookkeeping at Deepgram
-SILENT = frozenset(
+UNREPORTED_PARAMETERS = frozenset(
     {"model", "tier", "version", "tag", "extra", "mip_opt_out", "callback_method", "alternatives"}
 )
 # languages that Deepgram and Whisper call differently
@@ -71,7 +71,7 @@ def parse_options(query: Mapping[str, list[str]]) -> ListenOptions:
     Raises:
         ClientFault: fatal; a value that does not read, or a parameter that is refused.
     """
-    for name, reason in REFUSED.items():
+    for name, reason in REFUSED_PARAMETERS.items():
         if any(value not in ("", "false") for value in query.get(name, [])):
             raise _refusal("unsupported", f"{name}: {reason}", name)
     multichannel = _flag(query, "multichannel")
@@ -174,7 +174,7 @@ def _ignored(query: Mapping[str, list[str]]) -> tuple[str, ...]:
     return tuple(
         name
         for name in query
-        if name not in SILENT
+        if name not in UNREPORTED_PARAMETERS
         and name not in _READ
         and any(value not in ("", "false") for value in query[name])
     )
@@ -230,6 +230,6 @@ _READ = frozenset(
         "keyterm",
         "keywords",
         "utterances",
-        *REFUSED,
+        *REFUSED_PARAMETERS,
     }
 )

@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 32 * 1024  # of a container, decoded at once
 
-NO_AUDIO = "NET-0001: did not receive audio data or a text message within the timeout window"
-NOT_AUDIO = "DATA-0000"
+NO_AUDIO_REASON = "NET-0001: did not receive audio data or a text message within the timeout window"
+NOT_AUDIO_CODE = "DATA-0000"
 
 
 class ListenSession:
@@ -60,7 +60,7 @@ class ListenSession:
         await self._connection.close(self._close_code, self._close_reason)
 
     async def fail(self, fault: Fault) -> None:
-        code = NOT_AUDIO if fault.code == "invalid_audio" else fault.code
+        code = NOT_AUDIO_CODE if fault.code == "invalid_audio" else fault.code
         await self._send(messages.Error(code, fault.message, code=code))
         await self._connection.close(fault.close_code, f"{code}: {fault.message}")
 
@@ -84,7 +84,7 @@ class ListenSession:
                 # what was said is still delivered; the close says why no more is taken
                 self._close_code, self._close_reason = wire.CLOSE_PROTOCOL_ERROR, error.message
                 if error.code == "idle":
-                    self._close_code, self._close_reason = wire.CLOSE_INTERNAL, NO_AUDIO
+                    self._close_code, self._close_reason = wire.CLOSE_INTERNAL, NO_AUDIO_REASON
                 await self._end(live)
                 continue
             if isinstance(message, str):

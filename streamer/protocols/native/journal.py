@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_BYTES = 128 * 1024  # kept of what was sent already: minutes of talk, with word times
+MAX_SENT_BYTES = 128 * 1024  # kept of what was sent already: minutes of talk, with word times
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Entry:
 class Journal:
     """An append-only list of messages that forgets what was delivered long ago."""
 
-    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, *, max_bytes: int = MAX_SENT_BYTES) -> None:
         self.keep_sent = False  # for a client that may come back without having read it
         self._max_bytes = max_bytes
         self._entries: dict[int, Entry] = {}  # by seq, in order

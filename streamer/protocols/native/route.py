@@ -18,7 +18,7 @@ from streamer import protocol, wire
 from streamer.access.keys import current_key
 from streamer.access.refusal import RETRY_AFTER_S
 from streamer.protocols.native.parking import Parking
-from streamer.protocols.native.session import EMPTY, StreamSession
+from streamer.protocols.native.session import EMPTY_MESSAGE, StreamSession
 from streamer.service import Service
 from streamer.transport.connection import (
     Connection,
@@ -188,7 +188,7 @@ class Client:
     async def _take_opening(self, message: str | bytes, query: protocol.Parsed) -> None:
         if isinstance(message, bytes):
             if not message:
-                self._session.report(EMPTY)
+                self._session.report(EMPTY_MESSAGE)
                 return
             if self._has_failed_start:
                 # with the defaults it would be another session than the client asked for

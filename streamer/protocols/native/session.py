@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 Input = bytes | protocol.Update | protocol.Finalize | protocol.End
 
-EMPTY = ClientFault("empty_message", "expected audio, got a message of 0 bytes")
+EMPTY_MESSAGE = ClientFault("empty_message", "expected audio, got a message of 0 bytes")
 
 
 class StreamSession:
@@ -125,7 +125,7 @@ class StreamSession:
             self._refuse_after_end(item)
         elif isinstance(item, bytes):
             if not item:
-                self.report(EMPTY)
+                self.report(EMPTY_MESSAGE)
                 return
             await self._inputs.put(item)
             self._num_bytes += len(item)

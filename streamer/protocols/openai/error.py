@@ -14,7 +14,7 @@ from streamer.protocols.model_names import is_served
 from streamer.service import Service
 from streamer.wire import ClientFault
 
-INVALID = "invalid_request_error"
+INVALID_REQUEST = "invalid_request_error"
 
 
 class ApiError(ClientFault):
@@ -26,7 +26,7 @@ class ApiError(ClientFault):
         *,
         code: str | None = None,
         param: str | None = None,
-        kind: str = INVALID,
+        kind: str = INVALID_REQUEST,
         status: HTTPStatus = HTTPStatus.BAD_REQUEST,
         headers: Mapping[str, str] | None = None,
     ) -> None:

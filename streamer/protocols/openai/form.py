@@ -17,7 +17,7 @@ FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("segment", "word")
 # files without a container; what they hold is agreed on in docs/openai.md
 RAW_SUFFIXES = (".pcm", ".raw")
-RAW = RawFormat("s16le", 16_000, 1)
+RAW_FORMAT = RawFormat("s16le", 16_000, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def parse_form(form: FormData, info: ModelInfo, task: Task) -> TranscriptionRequ
     has_logprobs = "logprobs" in _texts(form, "include")
     return TranscriptionRequest(
         file=file.file,
-        raw=RAW if (file.filename or "").lower().endswith(RAW_SUFFIXES) else None,
+        raw=RAW_FORMAT if (file.filename or "").lower().endswith(RAW_SUFFIXES) else None,
         settings=_settings(form, info, task, word_times=has_words or has_logprobs),
         response_format=response_format,
         has_segments=not granularities or "segment" in granularities,

@@ -12,9 +12,9 @@ from streamer.protocols.language_names import english_name
 from streamer.recording.collector import Collector, Passage
 from streamer.wire import seconds
 
-FRAME = SAMPLE_RATE // 100  # samples of a mel frame, the unit of `seek`
-AUDIO_TOKEN = SAMPLE_RATE // 50  # samples of an encoder position, the unit of audio tokens
-SHORTEST_CUE = SAMPLE_RATE // 10  # 0.1 s: players drop cues that are over as soon as they begin
+MEL_FRAME_LENGTH = SAMPLE_RATE // 100  # samples of a mel frame, the unit of `seek`
+AUDIO_TOKEN_LENGTH = SAMPLE_RATE // 50  # samples of an encoder position, the unit of audio tokens
+MIN_CUE_LENGTH = SAMPLE_RATE // 10  # 0.1 s: players drop cues that are over as soon as they begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def write_delta(delta: str) -> bytes:
 
 def write_done(collector: Collector, duration: int, *, has_logprobs: bool) -> bytes:
     """Write the last server-sent event, with the whole text."""
-    audio_tokens = math.ceil(duration / AUDIO_TOKEN)
+    audio_tokens = math.ceil(duration / AUDIO_TOKEN_LENGTH)
     event: dict[str, object] = {"type": "transcript.text.done", "text": collector.text}
     if has_logprobs:
         event["logprobs"] = write_logprobs(collector.words)
@@ -129,7 +129,7 @@ def _write_segment(number: int, passage: Passage) -> dict[str, object]:
     segment, window = passage.segment, passage.window
     return {
         "id": number,
-        "seek": window.start // FRAME,
+        "seek": window.start // MEL_FRAME_LENGTH,
         "start": seconds(segment.start),
         "end": seconds(segment.end),
         "text": segment.text,
@@ -146,7 +146,7 @@ def _cues(passages: Iterable[Passage]) -> Iterator[Cue]:
     end = 0
     for passage in passages:
         start = max(end, passage.segment.start)
-        end = max(passage.segment.end, start + SHORTEST_CUE)
+        end = max(passage.segment.end, start + MIN_CUE_LENGTH)
         yield Cue(start, end, passage.segment.text.strip())
 
 

@@ -18,7 +18,7 @@ from streamer import protocol
 from streamer.protocols.twilio.messages import Start
 from streamer.transcription import events
 
-MAX_LOG = 20_000  # messages of one call: a day of talk
+MAX_LOGGED_MESSAGES = 20_000  # messages of one call: a day of talk
 
 
 class CallLog:
@@ -28,7 +28,7 @@ class CallLog:
         self.call = call
         self.is_known = False  # a stream of it has begun
         self.num_live = 0  # streams that are open
-        self._log: deque[str] = deque(maxlen=MAX_LOG)
+        self._log: deque[str] = deque(maxlen=MAX_LOGGED_MESSAGES)
         self._num_logged = 0
         # newest partial of each stream and channel that no final has replaced
         self._partials: dict[tuple[str, int], str] = {}

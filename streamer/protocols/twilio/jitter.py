@@ -8,7 +8,7 @@ timestamps say by how much.
 
 from __future__ import annotations
 
-MAX_WAIT = 10  # chunks behind a missing one: 200 ms at 20 ms each
+MAX_WAITING_CHUNKS = 10  # chunks behind a missing one: 200 ms at 20 ms each
 MAX_GAP_S = 300  # silence put in at once; a larger step is an error in the numbers
 # chunk times jitter by a frame or two; below this they are no reason to put silence in
 MIN_DRIFT_MS = 100
@@ -22,7 +22,7 @@ class ChunkOrder:
         num_late: chunks that came after they were given up, or twice.
     """
 
-    def __init__(self, bytes_per_ms: int, silence: int, max_wait: int = MAX_WAIT) -> None:
+    def __init__(self, bytes_per_ms: int, silence: int, max_wait: int = MAX_WAITING_CHUNKS) -> None:
         """Begin a track.
 
         Args:

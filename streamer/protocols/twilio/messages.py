@@ -23,7 +23,7 @@ ENCODINGS: Mapping[str, str] = {
     "audio/alaw": "alaw",
     "PCMA": "alaw",
 }
-MAX_ID = 256  # characters
+MAX_ID_LENGTH = 256  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def parse(text: str) -> Message:
             body = _object(values, "dtmf")
             return Dtmf(_track(body.get("track")), str(body.get("digit", ""))[:8])
         case "mark":
-            return Mark(str(_object(values, "mark").get("name", ""))[:MAX_ID])
+            return Mark(str(_object(values, "mark").get("name", ""))[:MAX_ID_LENGTH])
         case "stop":
             return Stop()
         case other:
@@ -177,8 +177,10 @@ def _text(values: Mapping[str, object], *names: str) -> str:
     for name in names:
         value = values.get(name)
         if isinstance(value, str) and value:
-            if len(value) > MAX_ID:
-                raise ClientFault("invalid_field", f"{name}: expected at most {MAX_ID} characters")
+            if len(value) > MAX_ID_LENGTH:
+                raise ClientFault(
+                    "invalid_field", f"{name}: expected at most {MAX_ID_LENGTH} characters"
+                )
             return value
     return ""
 

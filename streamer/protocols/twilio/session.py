@@ -28,7 +28,7 @@ from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
-SILENCE = {"mulaw": 0xFF, "alaw": 0xD5}  # the byte that is zero (ITU-T G.711)
+SILENT_BYTES = {"mulaw": 0xFF, "alaw": 0xD5}  # the byte that is zero (ITU-T G.711)
 
 
 class CallStream:
@@ -135,7 +135,7 @@ class CallStream:
 
 
 def _order(start: twilio.Start) -> ChunkOrder:
-    return ChunkOrder(max(1, start.sample_rate // 1000), SILENCE[start.encoding])
+    return ChunkOrder(max(1, start.sample_rate // 1000), SILENT_BYTES[start.encoding])
 
 
 def _settings(start: twilio.Start) -> SessionSettings:

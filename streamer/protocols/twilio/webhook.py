@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 256  # messages of one call not delivered yet
-TIMEOUT_S = 10.0  # for one answer
+ANSWER_TIMEOUT_S = 10.0  # for one answer
 MAX_ATTEMPTS = 5
 FIRST_PAUSE_S = 0.5  # before the second attempt, then twice as long each time
-FLUSH_S = 20.0  # that the last messages get after the call ended
+FLUSH_TIMEOUT_S = 20.0  # that the last messages get after the call ended
 MAX_LINE_BYTES = 64 * 1024  # of an answer, of which only the first line counts
 # answers that ask to come back later; other 3xx and 4xx mean that it will never work
-TRANSIENT = frozenset({408, 425, 429})
+TRANSIENT_STATUSES = frozenset({408, 425, 429})
 
 
 class Webhook:
@@ -47,7 +47,7 @@ class Webhook:
         if self._worker is None:
             return
         try:
-            async with asyncio.timeout(FLUSH_S):
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self._waiting.put(None)
                 await self._worker
         except TimeoutError:
@@ -80,14 +80,14 @@ class Webhook:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
             try:
-                async with asyncio.timeout(TIMEOUT_S):
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     status = await post(self._url, text)
             except (OSError, TimeoutError, ValueError) as error:  # unreachable, slow, no HTTP
                 logger.debug("webhook: attempt %d: %s", attempt + 1, type(error).__name__)
                 continue
             if 200 <= status < 300:
                 return True
-            if 300 <= status < 500 and status not in TRANSIENT:
+            if 300 <= status < 500 and status not in TRANSIENT_STATUSES:
                 return False
         return False
 

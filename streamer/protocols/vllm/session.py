@@ -25,13 +25,13 @@ from streamer.transport.edge import Fault
 from streamer.wire import ClientFault, parse_object
 
 # vLLM's names of what can go wrong
-CODES = {
+ERROR_CODES = {
     "too_big": "invalid_event",
     "busy": "processing_error",
     "invalid_request": "processing_error",
     "internal": "processing_error",
 }
-AUDIO_TOKEN = SAMPLE_RATE * 2 // 25  # samples; Voxtral's 12.5 audio tokens a second
+AUDIO_TOKEN_LENGTH = SAMPLE_RATE * 2 // 25  # samples; Voxtral's 12.5 audio tokens a second
 
 
 class VllmSession:
@@ -68,7 +68,7 @@ class VllmSession:
                 raise self._overdue
 
     async def fail(self, fault: Fault) -> None:
-        code = CODES.get(fault.code, fault.code)
+        code = ERROR_CODES.get(fault.code, fault.code)
         await self._send_error(fault.message, code)
         await self._connection.close(fault.close_code, code)
 
@@ -153,7 +153,7 @@ class VllmSession:
 
     async def _send_done(self, text: str, duration: int) -> None:
         # a live session does not count tokens: a word stands for one
-        prompt, completion = math.ceil(duration / AUDIO_TOKEN), len(text.split())
+        prompt, completion = math.ceil(duration / AUDIO_TOKEN_LENGTH), len(text.split())
         await self._send(
             {
                 "type": "transcription.done",

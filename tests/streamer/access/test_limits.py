@@ -81,7 +81,7 @@ def test_capacity_stays_between_the_least_and_the_ceiling() -> None:
     assert capacity.limit == 3
     for step in range(10):
         late(capacity, 9.0, 1, at=10.0 * (step + 1))
-    assert capacity.limit == Capacity.LEAST == 2
+    assert capacity.limit == Capacity.MIN_SESSIONS == 2
     assert Capacity(ceiling=1, target_s=1.0, now=0.0).limit == 1
 
 

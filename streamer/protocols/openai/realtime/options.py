@@ -15,7 +15,7 @@ from typing import Any, Literal
 from engine.api import ModelInfo
 from streamer import schema
 from streamer.audio.pcm import AudioFormat
-from streamer.protocols.model_names import LIVE
+from streamer.protocols.model_names import LIVE_ALIASES
 from streamer.protocols.openai.error import ApiError, check_language, check_model
 from streamer.transcription.settings import Delay, Endpointing, SessionSettings
 
@@ -23,8 +23,8 @@ LOGPROBS = "item.input_audio_transcription.logprobs"
 PCM_RATE = 24_000  # Hz; the only one of audio/pcm
 # without a model of turns, eagerness is how long a pause may be
 EAGERNESS_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 400}
-OLD_FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
-OLD_NAMES = {  # of the Beta's flat session, and where they stand now
+BETA_FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
+BETA_NAMES = {  # of the Beta's flat session, and where they stand now
     "input_audio_format": "format",
     "input_audio_transcription": "transcription",
     "input_audio_noise_reduction": "noise_reduction",
@@ -109,7 +109,7 @@ class RealtimeConfig:
             check_model(transcription.model, info, param="session.audio.input.transcription.model")
         self.audio_format = _audio_format(source.format)
         self.is_manual = source.turn_detection is None
-        self.is_live = transcription.model in LIVE
+        self.is_live = transcription.model in LIVE_ALIASES
         self.has_logprobs = LOGPROBS in parsed.include
         settings = _settings(info, transcription, source.turn_detection, self.has_logprobs)
         # a model that writes after the turn reads it whole: better text for less work
@@ -162,8 +162,8 @@ class RealtimeConfig:
     def describe_old(self, session_id: str) -> dict[str, Any]:
         """Return the same in the Beta's flat shape."""
         source = self._json["audio"]["input"]
-        flat = {old: copy.deepcopy(source.get(new)) for old, new in OLD_NAMES.items()}
-        names = {new: old for old, new in OLD_FORMATS.items()}
+        flat = {old: copy.deepcopy(source.get(new)) for old, new in BETA_NAMES.items()}
+        names = {new: old for old, new in BETA_FORMATS.items()}
         flat["input_audio_format"] = names[source["format"]["type"]]
         return {
             "id": session_id,
@@ -202,12 +202,12 @@ def _defaults(info: ModelInfo) -> dict[str, Any]:
 def _modernize(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Write the Beta's flat fields as the present ones."""
     modern = dict(changes)
-    flat = {new: modern.pop(old) for old, new in OLD_NAMES.items() if old in modern}
+    flat = {new: modern.pop(old) for old, new in BETA_NAMES.items() if old in modern}
     if not flat:
         return modern
     if isinstance(flat.get("format"), str):
         name = flat["format"]
-        flat["format"] = {"type": OLD_FORMATS.get(name, name)}
+        flat["format"] = {"type": BETA_FORMATS.get(name, name)}
     audio = modern.get("audio")
     nested = audio.get("input") if isinstance(audio, dict) else None
     modern["audio"] = {"input": {**flat, **(nested or {})}}

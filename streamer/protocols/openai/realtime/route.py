@@ -24,7 +24,7 @@ from streamer.protocols.vllm.session import VllmSession
 from streamer.service import Service
 from streamer.transport.connection import Limits, accept, refuse
 from streamer.transport.edge import serve
-from streamer.transport.gate import SHOWN
+from streamer.transport.gate import SHOWN_DIGESTS
 
 PATH = "/v1/realtime"
 MAX_AUDIO_BYTES = 15 << 20  # of one append, as at OpenAI
@@ -56,7 +56,7 @@ async def _serve(service: Service, sessions: SecretSessions, websocket: WebSocke
     connection = await accept(
         websocket, limits, subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None
     )
-    shown = websocket.scope.get(SHOWN, frozenset())
+    shown = websocket.scope.get(SHOWN_DIGESTS, frozenset())
     config = sessions.find(shown, time.time()) or RealtimeConfig(info)
     model = websocket.query_params.get("model")
     if model == info.name or model in ALIASES:

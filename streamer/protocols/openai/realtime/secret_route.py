@@ -18,10 +18,10 @@ from streamer.protocols.openai.error import ApiError, served_model
 from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.protocols.openai.realtime.secrets import SecretSessions
 from streamer.service import Service
-from streamer.transport.gate import SHOWN
+from streamer.transport.gate import SHOWN_DIGESTS
 
 DEFAULT_LIFETIME_S = 600
-OLD_LIFETIME_S = 60  # the Beta's
+BETA_LIFETIME_S = 60  # the Beta's
 
 
 def routes(service: Service, sessions: SecretSessions) -> list[BaseRoute]:
@@ -65,7 +65,7 @@ async def _create_old(service: Service, sessions: SecretSessions, request: Reque
         config = _config(service, await read_object(request))
     except ApiError as error:
         return error.response()
-    token = service.access.mint_token(OLD_LIFETIME_S, time.time())
+    token = service.access.mint_token(BETA_LIFETIME_S, time.time())
     sessions.bind(token.value, config, token.expires_at)
     return JSONResponse(
         {
@@ -77,7 +77,7 @@ async def _create_old(service: Service, sessions: SecretSessions, request: Reque
 
 def _check_caller(sessions: SecretSessions, request: Request) -> None:
     """Refuse a secret as the credential: else a page could renew its own for ever."""
-    if sessions.find(request.scope.get(SHOWN, frozenset()), time.time()) is not None:
+    if sessions.find(request.scope.get(SHOWN_DIGESTS, frozenset()), time.time()) is not None:
         raise ApiError(
             "expected an API key, got a client secret",
             code="insufficient_permissions",

@@ -16,7 +16,7 @@ from engine.api import EngineError
 from streamer import wire
 from streamer.audio.error import AudioError
 from streamer.protocols.openai.body import parse_object
-from streamer.protocols.openai.error import INVALID, ApiError
+from streamer.protocols.openai.error import INVALID_REQUEST, ApiError
 from streamer.protocols.openai.realtime.items import ItemWriter, Message
 from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.service import Service
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 MIN_COMMIT_MS = 100.0  # less audio is an empty buffer, as at OpenAI
 # OpenAI's names of what can go wrong
-CODES = {"invalid_request": "invalid_value", "internal": "internal_error"}
+ERROR_CODES = {"invalid_request": "invalid_value", "internal": "internal_error"}
 
 
 class _Foreign(Exception):
@@ -87,9 +87,9 @@ class RealtimeSession:
         is_ours = fault.close_code in (wire.CLOSE_BUSY, wire.CLOSE_INTERNAL)
         error = ApiError(
             fault.message,
-            code=CODES.get(fault.code, fault.code),
+            code=ERROR_CODES.get(fault.code, fault.code),
             param=fault.field,
-            kind="server_error" if is_ours else INVALID,
+            kind="server_error" if is_ours else INVALID_REQUEST,
         )
         await self._send_error(error, None)
         await self._connection.close(fault.close_code, error.code)

@@ -7,7 +7,7 @@ from starlette.datastructures import FormData, UploadFile
 
 from engine.api import ModelInfo, Task
 from streamer.protocols.openai.error import ApiError
-from streamer.protocols.openai.form import RAW, TranscriptionRequest, parse_form
+from streamer.protocols.openai.form import RAW_FORMAT, TranscriptionRequest, parse_form
 
 INFO = ModelInfo("base", ("en", "de"), "cpu", "float32")
 
@@ -39,7 +39,7 @@ def test_one_possible_language_is_the_language() -> None:
 
 @pytest.mark.parametrize("name", ["a.pcm", "A.RAW"])
 def test_names_tell_raw_samples(name: str) -> None:
-    assert parse(name=name).raw == RAW
+    assert parse(name=name).raw == RAW_FORMAT
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamer.protocols.twilio.call import MAX_LOG, CallLog, CallLogs
+from streamer.protocols.twilio.call import MAX_LOGGED_MESSAGES, CallLog, CallLogs
 from streamer.protocols.twilio.messages import Start
 from streamer.transcription import events
 from tests.support.waiting import LIMIT_S, until
@@ -109,11 +109,11 @@ async def test_reading_goes_on_after_a_sequence_number() -> None:
 
 async def test_the_log_of_an_endless_call_is_bounded() -> None:
     log = CallLog("CA1")
-    for number in range(MAX_LOG + 10):
+    for number in range(MAX_LOGGED_MESSAGES + 10):
         log.append("final", "MZ1", {"text": str(number)})
     log.is_known = True
     received = await collect(log)
-    assert len(received) == MAX_LOG
+    assert len(received) == MAX_LOGGED_MESSAGES
     assert received[0]["seq"] == 10
     assert json.loads(log.describe())["first"] == 10
 

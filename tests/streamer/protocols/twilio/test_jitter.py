@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.protocols.twilio.jitter import MAX_GAP_S, MAX_WAIT, ChunkOrder
+from streamer.protocols.twilio.jitter import MAX_GAP_S, MAX_WAITING_CHUNKS, ChunkOrder
 
 SILENCE = b"\xff"
 
@@ -37,9 +37,9 @@ def test_an_early_chunk_waits_for_the_one_before_it() -> None:
 def test_a_lost_chunk_becomes_silence_of_its_length() -> None:
     track = order()
     assert track.put(1, 0, chunk(1)) == chunk(1)
-    out = b"".join(track.put(n, (n - 1) * 20, chunk(n)) for n in range(4, 4 + MAX_WAIT))
+    out = b"".join(track.put(n, (n - 1) * 20, chunk(n)) for n in range(4, 4 + MAX_WAITING_CHUNKS))
     assert out == b"", "the wait is not over"
-    number = 4 + MAX_WAIT
+    number = 4 + MAX_WAITING_CHUNKS
     out = track.put(number, (number - 1) * 20, chunk(number))
     assert out == SILENCE * 320 + b"".join(chunk(n) for n in range(4, number + 1))
     assert track.num_lost == 2
@@ -106,7 +106,7 @@ def test_numbers_may_count_from_zero_or_be_missing() -> None:
 @given(st.randoms(use_true_random=False), st.integers(2, 60))
 def test_any_order_within_the_wait_gives_the_same_sound(rng: random.Random, count: int) -> None:
     # each chunk is moved by less than the wait
-    moved = sorted(range(1, count + 1), key=lambda n: n + rng.uniform(0, MAX_WAIT - 1))
+    moved = sorted(range(1, count + 1), key=lambda n: n + rng.uniform(0, MAX_WAITING_CHUNKS - 1))
     track = order()
     out = b"".join(track.put(n, (n - 1) * 20, chunk(n)) for n in moved) + track.flush()
     assert out == b"".join(chunk(n) for n in range(1, count + 1))

@@ -98,8 +98,8 @@ async def test_nobody_there_loses_messages_and_nothing_else() -> None:
 
 
 async def test_a_hook_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "FLUSH_S", 0.2)
-    monkeypatch.setattr(webhook, "TIMEOUT_S", 0.6)
+    monkeypatch.setattr(webhook, "FLUSH_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(webhook, "ANSWER_TIMEOUT_S", 0.6)
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
