@@ -83,7 +83,7 @@ class ContainerDecoder:
 
     Sound comes out as bytes come in, save that FFmpeg looks at about 10 kB of MP3 and ADTS before
     it is sure of them, and stays ten frames (a second) behind in FLAC. An MP4 with its index at
-    the end gives all of its sound at `flush`.
+    the end gives all of its audio at `flush`.
     """
 
     def __init__(self, *, channels: int | None = 1, raw: RawFormat | None = None) -> None:
@@ -104,7 +104,7 @@ class ContainerDecoder:
         """Decode what this piece completes; takes as long as decoding it takes.
 
         Returns:
-            One (T,) array per channel, float32, 16 kHz; an empty list before the first sound.
+            One (T,) array per channel, float32, 16 kHz; an empty list before the first audio.
 
         Raises:
             AudioError: as `decode`.

@@ -1,4 +1,4 @@
-"""FFmpeg, through PyAV: bytes to frames of decoded sound, errors to sentences."""
+"""FFmpeg, through PyAV: bytes to frames of decoded audio, errors to sentences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROBE = 5_000_000  # bytes in which a format must show itself (FFmpeg's own defa
 
 
 def read_frames(source: Source, raw: RawFormat | None, head: bytes) -> Iterator[av.AudioFrame]:
-    """Decode with FFmpeg; damaged packets are skipped, a damaged container ends the sound.
+    """Decode with FFmpeg; damaged packets are skipped, a damaged container ends the audio.
 
     Args:
         head: the first bytes of the source, to say what is wrong with it.
@@ -113,7 +113,7 @@ def _check(frame: av.AudioFrame) -> None:
 
 
 def to_float(frame: av.AudioFrame) -> Samples:
-    """Give a frame as (C, T) float32 in [-1, 1]; what is not a number becomes 0."""
+    """Return a frame as (C, T) float32 in [-1, 1]; what is not a number becomes 0."""
     if frame.format.is_planar and frame.layout.nb_channels >= 8:
         # PyAV 18 runs past the end of a list of eight planes and crashes
         packer = av.AudioResampler(format="flt", layout=frame.layout, rate=frame.sample_rate)

@@ -1,4 +1,4 @@
-"""A file as an asynchronous source of sound: decoded in a thread, as fast as it is asked for."""
+"""A file as an asynchronous source of audio: decoded in a thread, as fast as it is asked for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = 10 * SAMPLE_RATE  # samples a turn in the thread: 30 ms of work, or less
 
 
 class Recording:
-    """The sound of one file, mixed to one channel, or one channel of it.
+    """The audio of one file, mixed to one channel, or one channel of it.
 
     Attributes:
         duration: samples decoded so far.
@@ -43,7 +43,7 @@ class Recording:
         Close the generator before the file, also where it was not read to its end.
 
         Raises:
-            AudioError: there is no sound in the file.
+            AudioError: there is no audio in the file.
         """
         try:
             while True:

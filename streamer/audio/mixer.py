@@ -13,14 +13,14 @@ import numpy.typing as npt
 from engine.api import Samples
 
 BLOCKS_PER_SECOND = 20  # weights are renewed each 50 ms
-MEMORY = 0.95  # of the running powers, per block: about one second
+POWER_DECAY = 0.95  # of the running powers, per block: about one second
 # a sign is turned where that makes the mix ten times as strong; in between nothing changes,
-# so that two people who happen to speak at once do not make it flip
-TURN_GAIN = 10.0
+# so that two people speaking at once do not make it flip
+MIN_FLIP_GAIN = 10.0
 
 
 class Mixer:
-    """Mixes the channels of one sound. Any chunk sizes give the same samples."""
+    """Mixes the channels of one source. Any chunk sizes give the same samples."""
 
     def __init__(self, num_channels: int, sample_rate: int) -> None:
         self.num_channels = num_channels
@@ -50,11 +50,11 @@ class Mixer:
 
     def _mix_block(self, block: Samples) -> Samples:
         wide = block.astype(np.float64)
-        self._powers = MEMORY * self._powers + wide @ wide.T
+        self._powers = POWER_DECAY * self._powers + wide @ wide.T
         for channel in range(1, self.num_channels):
             turned = self._signs.copy()
             turned[channel] = -turned[channel]
-            if self._mixed_power(turned) > TURN_GAIN * self._mixed_power(self._signs):
+            if self._mixed_power(turned) > MIN_FLIP_GAIN * self._mixed_power(self._signs):
                 self._signs = turned
         mixed = self._mixed_power(self._signs)
         loudest = float(self._powers.diagonal().max())

@@ -23,7 +23,7 @@ MIN_RATE, MAX_RATE = 8_000, 48_000  # Hz: telephone to studio
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """How a client sends sound. Checks itself when built."""
+    """How a client sends audio. Checks itself when built."""
 
     encoding: str = "pcm_s16le"  # one of ENCODINGS
     sample_rate: int = SAMPLE_RATE  # Hz
@@ -80,7 +80,7 @@ class AudioDecoder:
         if self._at_head:
             data = self._skip_header(data)
         if self._data_left is not None:
-            # what follows the data of a WAV file is LIST and other chunks, not sound
+            # what follows the data of a WAV file is LIST and other chunks, not audio
             data = data[: self._data_left]
             self._data_left -= len(data) - len(data) % self.format.frame_bytes
         return self._convert(data, is_last=False)

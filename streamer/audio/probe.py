@@ -49,7 +49,7 @@ class FrontReader:
         self._left: int | None = None  # bytes until the end of the samples, where that is known
 
     def peek(self, size: int) -> bytes:
-        """Give the first `size` bytes, fewer where the source ends before."""
+        """Return the first `size` bytes, fewer where the source ends before."""
         while len(self._front) < size:
             data = self._source.read(size - len(self._front))
             if not data:
@@ -90,7 +90,7 @@ class FrontReader:
         return RawFormat(header.encoding.removeprefix("pcm_"), header.sample_rate, header.channels)
 
     def has_index_last(self) -> bool:
-        """Tell whether this is an MP4 with its samples in front of the index they need."""
+        """Return whether this is an MP4 with its samples in front of the index they need."""
         position = 0
         if self.peek(8)[4:] != b"ftyp":
             return False
@@ -104,7 +104,7 @@ class FrontReader:
 
 
 def explain_failure(head: bytes) -> str:
-    """Say in one sentence why a file that begins like this could not be opened."""
+    """Return in one sentence why a file that begins like this could not be opened."""
     if not head:
         return "expected an audio file, got 0 bytes"
     if head[:4] in (b"RIFF", b"RF64") and head[8:16] == b"WAVEfmt " and len(head) >= 36:

@@ -1,4 +1,4 @@
-"""Read WAV headers: of files, and in front of raw sound, since clients often send a file as it is.
+"""Read WAV headers: of files, and in front of raw audio, since clients often send a file as it is.
 
 Only the header is read here; whether it fits a declared format is for the caller to say.
 """
@@ -39,7 +39,7 @@ class WavHeader:
 
 
 def may_be_wav(data: bytes) -> bool:
-    """Tell whether these first bytes are, or could still grow to be, a WAV header."""
+    """Return whether these first bytes are, or could still grow to be, a WAV header."""
     names = (b"RIFF", b"RF64", b"BW64")
     return any(name.startswith(data[:4]) for name in names) and b"WAVE".startswith(data[8:12])
 

@@ -2,7 +2,7 @@
 
 A window holds as many stretches of speech as fit, since context helps the model; what the speech
 detector takes for silence is left out at its ends and, where it is long, between its stretches. A
-stretch too long for one window is cut at its quietest point, with some sound on both sides.
+stretch too long for one window is cut at its quietest point, with some audio on both sides.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from streamer.transcription.segmenter import Closed, Opened, Segmenter
 from streamer.transcription.settings import Endpointing, SessionSettings
 from streamer.vad.detector import SpeechDetector
 
-MAX_CHUNK = 28 * SAMPLE_RATE  # leaves room for what overlaps at a cut
-MIN_CUT = 18 * SAMPLE_RATE  # a cut is looked for between this and MAX_CHUNK
-MAX_GAP = 2 * SAMPLE_RATE  # a longer silence is not decoded
-OVERLAP = SAMPLE_RATE  # sound that both windows at a cut have, on either side of it
+MAX_CHUNK_LENGTH = 28 * SAMPLE_RATE  # leaves room for what overlaps at a cut
+MIN_CUT_LENGTH = 18 * SAMPLE_RATE  # a cut is looked for between this and MAX_CHUNK_LENGTH
+MAX_GAP_LENGTH = 2 * SAMPLE_RATE  # a longer silence is not decoded
+CUT_OVERLAP = SAMPLE_RATE  # audio that both windows at a cut have, on either side of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Chunker:
 
     def _begin(self, start: int) -> list[Chunk]:
         chunks = []
-        if self._start is not None and start - self._end > MAX_GAP:
+        if self._start is not None and start - self._end > MAX_GAP_LENGTH:
             chunks.append(self._emit(self._end))
         if self._start is None:
             self._start = start
@@ -100,16 +100,20 @@ class Chunker:
             self._buffer.drop_before(end - self._pre_roll - SAMPLE_RATE)
             return chunks
         if self._open is None:
-            if end - self._end > MAX_GAP + SAMPLE_RATE:
+            if end - self._end > MAX_GAP_LENGTH + SAMPLE_RATE:
                 chunks.append(self._emit(self._end))
             return chunks
-        if end - self._start > MAX_CHUNK and self._open > self._start:
+        if end - self._start > MAX_CHUNK_LENGTH and self._open > self._start:
             chunks.append(self._emit(self._end))
             self._start = self._open
-        while end - self._start > MAX_CHUNK:
-            cut = quietest(self._buffer, self._start + MIN_CUT, self._start + MAX_CHUNK - OVERLAP)
-            chunks.append(self._emit(cut + OVERLAP, cut))
-            self._start = self._open = cut - OVERLAP
+        while end - self._start > MAX_CHUNK_LENGTH:
+            cut = quietest(
+                self._buffer,
+                self._start + MIN_CUT_LENGTH,
+                self._start + MAX_CHUNK_LENGTH - CUT_OVERLAP,
+            )
+            chunks.append(self._emit(cut + CUT_OVERLAP, cut))
+            self._start = self._open = cut - CUT_OVERLAP
             self._follows_cut = True
         return chunks
 
@@ -117,5 +121,5 @@ class Chunker:
         assert self._start is not None
         chunk = Chunk(self._start, self._buffer.read(self._start, end), cut, self._follows_cut)
         self._start, self._follows_cut = None, False
-        self._buffer.drop_before(end - 2 * OVERLAP if cut is not None else end)
+        self._buffer.drop_before(end - 2 * CUT_OVERLAP if cut is not None else end)
         return chunk

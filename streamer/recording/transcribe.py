@@ -1,6 +1,6 @@
 """Transcribe a whole recording: windows are decoded side by side, results come out in order.
 
-The sound may be as long as it likes: blocks are asked for only as fast as windows are decoded.
+The audio may be of any length: blocks are asked for only as fast as windows are decoded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from engine.api import (
 from streamer.recording.chunk import Chunk, Chunker
 from streamer.session.retry import may_retry
 from streamer.transcription.agreement import num_covered
-from streamer.transcription.hallucination import LEFT_OVER, filter_hypothesis, reject_reason
-from streamer.transcription.language_vote import GUESS
+from streamer.transcription.hallucination import MIN_REST_LENGTH, filter_hypothesis, reject_reason
+from streamer.transcription.language_vote import MIN_LANGUAGE_PROBABILITY
 from streamer.transcription.settings import SessionSettings
 from streamer.transcription.word import words_in
 
@@ -45,8 +45,8 @@ async def transcribe(
         engine: decodes the windows.
         blocks: (T,) float32 in [-1, 1], 16 kHz, one channel; of any length.
         settings: language, task, prompt, word_times and detection are used.
-        num_streams: windows decoded at once, or what says so anew for each; no more than this and
-            30 s of sound are in memory.
+        num_streams: windows decoded at once, or a function to ask for it; no more than these and
+            30 s of audio are in memory.
 
     Raises:
         EngineError: the engine refused a window.
@@ -121,15 +121,15 @@ class _Job:
                     raise
 
     def accept(self, hypothesis: Hypothesis) -> Hypothesis:
-        """Take the next result in order: leave out what is doubted, or said already."""
+        """Take the next result in order: leave out what is rejected or repeated."""
         chunk = self.chunks.popleft()
-        heard = filter_hypothesis(hypothesis)
-        if heard.reason is not None:
+        found = filter_hypothesis(hypothesis)
+        if found.reason is not None:
             self._words = []
             return dataclasses.replace(hypothesis, segments=())
-        if self.language is None and hypothesis.language_probability >= GUESS:
+        if self.language is None and hypothesis.language_probability >= MIN_LANGUAGE_PROBABILITY:
             self.language = hypothesis.language
-        words = heard.words
+        words = found.words
         first, last = 0, len(words)
         if chunk.follows_cut:
             known = [word for word in self._words if word.start + word.end > 2 * chunk.start]
@@ -141,7 +141,7 @@ class _Job:
 
 
 def _left_over(hypothesis: Hypothesis, start: int) -> int | None:
-    """Return where the sound begins that the model left out, or None.
+    """Return where the audio begins that the model left out, or None.
 
     It may stop at a timestamp though people speak on, or run out of room for words.
 
@@ -149,11 +149,11 @@ def _left_over(hypothesis: Hypothesis, start: int) -> int | None:
         hypothesis: of a chunk, up to its end.
         start: of the chunk's newest window.
     """
-    heard = filter_hypothesis(hypothesis)
-    if not heard.words or heard.has_loop:
+    found = filter_hypothesis(hypothesis)
+    if not found.words or found.has_loop:
         return None
-    last = heard.words[-1].end if hypothesis.is_truncated else hypothesis.segments[-1].end
-    is_worth_it = hypothesis.end - last >= LEFT_OVER and last - start >= LEFT_OVER
+    last = found.words[-1].end if hypothesis.is_truncated else hypothesis.segments[-1].end
+    is_worth_it = hypothesis.end - last >= MIN_REST_LENGTH and last - start >= MIN_REST_LENGTH
     return last if is_worth_it else None
 
 

@@ -15,9 +15,9 @@ from streamer.transcription.events import Event
 from streamer.transcription.settings import SessionSettings
 from streamer.transcription.transcriber import Transcriber
 
-# Sound that has stopped is waited for this long with nothing else to do: where the process itself
+# Audio that has stopped is waited for this long with nothing else to do: where the process itself
 # stood still, what came meanwhile is still in the socket, and its sender has not paused.
-UNREAD_S = 0.2
+UNREAD_GRACE_S = 0.2
 # One window at most; the engine's own limits are shorter, so this is for one that has none.
 WINDOW_TIMEOUT_S = 180.0
 
@@ -81,7 +81,7 @@ class Channel:
             await asyncio.gather(decoding, urging, return_exceptions=True)
 
     async def open_stream(self, engine: Engine) -> Stream:
-        """Return a stream for the session's next window, a new one where its options ask for it.
+        """Return a stream for the next window, a new one where its options ask for it.
 
         Raises:
             InvalidRequest, EngineBusy: the engine opens no such stream.
@@ -112,14 +112,14 @@ class Channel:
     async def sleep(self) -> None:
         """Wait until there may be something to do."""
         wake_at = self.transcriber.wake_at
-        await self._wait(None if wake_at is None else wake_at - UNREAD_S - time.monotonic())
+        await self._wait(None if wake_at is None else wake_at - UNREAD_GRACE_S - time.monotonic())
 
     async def read_on(self) -> None:
-        """Let unread sound come in before the session takes it that its sound has stopped."""
+        """Let unread audio come in before the session takes its audio for stopped."""
         wake_at, now = self.transcriber.wake_at, time.monotonic()
-        if wake_at is not None and now >= wake_at - UNREAD_S:
+        if wake_at is not None and now >= wake_at - UNREAD_GRACE_S:
             # timers are a nanosecond early at times, and then this would be waited for twice
-            await self._wait(max(UNREAD_S, wake_at - now + 0.001))
+            await self._wait(max(UNREAD_GRACE_S, wake_at - now + 0.001))
 
     async def _wait(self, timeout_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Find where a window may begin anew: between two words, at the quietest point."""
+"""Find the window boundary: between two words, at the quietest point."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from engine.api import Word
 from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.word import is_sentence_end
 
-NUM_OVERLAP_WORDS = (
-    2  # settled words kept inside a window that starts within a sentence, to find the seam by
-)
-TIME_TOLERANCE = 1_600  # 0.1 s: word times are no better
-ENERGY_BLOCK = 320  # 20 ms: the stretch whose energy is compared
-SENTENCE_GAP = 6_400  # 0.4 s between two words is as good as the end of a sentence
+NUM_OVERLAP_WORDS = 2  # settled words kept in a window that starts within a sentence, to align by
+WORD_TIME_TOLERANCE = 1_600  # 0.1 s: word times are no better
+ENERGY_BLOCK_LENGTH = 320  # 20 ms: the stretch whose energy is compared
+MIN_SENTENCE_GAP = 6_400  # 0.4 s between two words is as good as the end of a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +68,22 @@ def best_boundary(
 
 
 def _is_apart(before: Word, after: Word) -> bool:
-    return is_sentence_end(before) or after.start - before.end >= SENTENCE_GAP
+    return is_sentence_end(before) or after.start - before.end >= MIN_SENTENCE_GAP
 
 
 def _boundary(before: Word, after: Word, num_words: int) -> Boundary:
     start, end = min(before.end, after.start), max(before.end, after.start)
-    return Boundary(num_words, start - TIME_TOLERANCE, end + TIME_TOLERANCE)
+    return Boundary(num_words, start - WORD_TIME_TOLERANCE, end + WORD_TIME_TOLERANCE)
 
 
 def quietest(buffer: AudioBuffer, start: int, end: int) -> int:
     """Return the middle of the quietest block between two positions, clamped to what is held."""
     start, end = max(start, buffer.start), min(end, buffer.end)
-    num_grains = (end - start) // ENERGY_BLOCK
+    num_grains = (end - start) // ENERGY_BLOCK_LENGTH
     if num_grains < 1:
         return (start + end) // 2
-    grains = buffer.read(start, start + num_grains * ENERGY_BLOCK).reshape(num_grains, ENERGY_BLOCK)
+    grains = buffer.read(start, start + num_grains * ENERGY_BLOCK_LENGTH).reshape(
+        num_grains, ENERGY_BLOCK_LENGTH
+    )
     energy = np.square(grains).sum(axis=1)
-    return start + int(energy.argmin()) * ENERGY_BLOCK + ENERGY_BLOCK // 2
+    return start + int(energy.argmin()) * ENERGY_BLOCK_LENGTH + ENERGY_BLOCK_LENGTH // 2

@@ -1,4 +1,4 @@
-"""The recent sound of one channel, addressed by absolute sample."""
+"""The recent audio of one channel, addressed by absolute sample."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AudioBuffer:
             self._move(len(self))
 
     def _move(self, num_needed: int) -> None:
-        """Give the held samples a new home with room for `num_needed` and as many again."""
+        """Move the held samples to where there is room for `num_needed` and as many again."""
         held = self._data[self._first : self._first + len(self)]
         data = np.zeros(max(MIN_CAPACITY, 2 * num_needed), np.float32)
         data[: len(held)] = held

@@ -7,7 +7,7 @@ from collections import deque
 
 from engine.api import Hypothesis, StreamOptions
 from streamer.transcription.events import Event, Final, Partial, SpeechEnded, SpeechStarted
-from streamer.transcription.language_vote import GUESS, LanguageVote
+from streamer.transcription.language_vote import MIN_LANGUAGE_PROBABILITY, LanguageVote
 from streamer.transcription.utterance import Utterance
 from streamer.transcription.word import join
 
@@ -57,7 +57,7 @@ class EventWriter:
         options = self.complete(utterance.settings.stream_options)
         if not utterance.settings.partials:
             return
-        if options.language is None and hypothesis.language_probability < GUESS:
+        if options.language is None and hypothesis.language_probability < MIN_LANGUAGE_PROBABILITY:
             return
         shown = utterance.shown_text()
         if shown == self._shown:

@@ -1,4 +1,4 @@
-"""What a session says, in samples. Wire adapters turn these into messages."""
+"""What a session tells its client, in samples. Wire adapters turn these into messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SpeechEnded:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The open segment as heard so far. `settled` only ever grows; `volatile` may change."""
+    """The text of the open segment so far. `settled` only ever grows; `volatile` may change."""
 
     channel: int
     segment: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.second_pass import MAX_RECENT_LENGTH, RecentUtterances
-from streamer.transcription.utterance import CONTEXT, CONTEXT_GAP, Utterance
+from streamer.transcription.utterance import CONTEXT_LENGTH, MAX_CONTEXT_GAP, Utterance
 
 
 class History:
@@ -33,7 +33,7 @@ class History:
     def precede(
         self, utterance: Utterance, buffer: AudioBuffer, context: int, *, has_same_options: bool
     ) -> None:
-        """Give a new utterance the context that there is for it.
+        """Let a new utterance begin with the context that there is for it.
 
         Args:
             utterance: without a window so far.
@@ -50,9 +50,9 @@ class History:
     def needed_from(self, position: int) -> int:
         """Return where the audio begins that an utterance may need which begins here."""
         self.recent.forget_if_old(position)
-        if self._last is not None and position - self._last.end > CONTEXT_GAP:
+        if self._last is not None and position - self._last.end > MAX_CONTEXT_GAP:
             self._last = None
-        return position if self._last is None else min(position, self._last.end - CONTEXT)
+        return position if self._last is None else min(position, self._last.end - CONTEXT_LENGTH)
 
     def needed_during(self, utterance: Utterance) -> int:
         """Return where the audio begins that this open utterance, or a later one, may need."""

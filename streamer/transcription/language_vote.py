@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from engine.api import SAMPLE_RATE
 
-ENOUGH = 3 * SAMPLE_RATE  # samples heard in a language, weighed by how sure the detection was
-MAJORITY = 0.8  # of all votes
-GUESS = 0.5  # a language less likely than this is not detected, but guessed
+MIN_VOTED_LENGTH = 3 * SAMPLE_RATE  # samples in a language, times its probability
+MIN_VOTE_SHARE = 0.8  # of all votes
+MIN_LANGUAGE_PROBABILITY = 0.5  # a less likely language is a guess
 
 
 class LanguageVote:
-    """Half a second of sound is often taken for another language; a few windows seldom are."""
+    """Half a second of audio is often taken for another language; a few windows seldom are."""
 
     def __init__(self) -> None:
         self.language: str | None = None  # once it is chosen, it stays
@@ -21,6 +21,8 @@ class LanguageVote:
         if self.language is not None:
             return
         self._votes[language] = self._votes.get(language, 0.0) + probability * length
-        if self._votes[language] >= max(ENOUGH, MAJORITY * sum(self._votes.values())):
+        if self._votes[language] >= max(
+            MIN_VOTED_LENGTH, MIN_VOTE_SHARE * sum(self._votes.values())
+        ):
             self.language = language
             self._votes.clear()

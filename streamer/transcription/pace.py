@@ -1,15 +1,15 @@
-"""How sound and text arrive: when a sample was due, who listens, how long a window takes."""
+"""How audio and text arrive: when a sample was due, whether it is live, how long windows take."""
 
 from __future__ import annotations
 
 from engine.api import SAMPLE_RATE
 
-LATE_S = 0.5  # text that is overdue by more comes too late for captions
-LIVE_S = 3.0  # who sends further ahead of real time than this does not wait for captions
-OVERLOAD_LATENCY_S = 0.4  # a turn; on two idle cores a window of base takes 0.05 to 0.3 s
-LATENCY_WEIGHT = 0.3  # of the newest turn in the mean
-LEAK = 0.05  # s a second: how fast a lead is forgotten that a stall of the network left behind
-STALL_S = 1.0  # sound that stays away this much longer than a packet has stopped
+MAX_CAPTION_DELAY_S = 0.5  # text that is overdue by more comes too late for live captions
+MAX_LIVE_LEAD_S = 3.0  # audio sent further ahead of real time than this is a recording
+OVERLOAD_LATENCY_S = 0.4  # of a window; on two idle cores, one of base takes 0.05 to 0.3 s
+NEWEST_LATENCY_WEIGHT = 0.3  # in the running mean
+LEAD_LEAK_S_PER_S = 0.05  # how fast a lead is forgotten that a stall of the network left behind
+STALL_TIMEOUT_S = 1.0  # audio that stays away for this much longer than a packet has stopped
 
 
 class Pace:
@@ -23,15 +23,15 @@ class Pace:
         self._received_at = 0.0
         self._largest_packet = 0
         self._asked_at = 0.0
-        self.decode_latency_s = 0.0  # that windows took of late, their wait for the engine included
+        self.decode_latency_s = 0.0  # running mean over windows, their wait for the engine included
 
     def receive(self, start: int, end: int, packet: int, now: float) -> None:
         """Note the arrival of the samples from `start` to `end`, of a packet of so many samples."""
         elapsed_s = now - self._received_at
         self._received_at = now
-        # one that was large is forgotten, too: half as fast as its sound plays
+        # one that was large is forgotten, too: half as fast as its audio plays
         self._largest_packet = max(packet, self._largest_packet - int(elapsed_s * SAMPLE_RATE / 2))
-        self._lead_s = max(now - start / SAMPLE_RATE, self._lead_s - LEAK * elapsed_s)
+        self._lead_s = max(now - start / SAMPLE_RATE, self._lead_s - LEAD_LEAK_S_PER_S * elapsed_s)
         self._ahead_s = self.due_at(end) - now
 
     def ask(self, now: float) -> None:
@@ -40,16 +40,18 @@ class Pace:
 
     def answer(self, now: float) -> None:
         """Note that its hypothesis came."""
-        self.decode_latency_s += LATENCY_WEIGHT * (now - self._asked_at - self.decode_latency_s)
+        self.decode_latency_s += NEWEST_LATENCY_WEIGHT * (
+            now - self._asked_at - self.decode_latency_s
+        )
 
     @property
     def is_live(self) -> bool:
-        """Sound comes at about the pace at which it is spoken."""
-        return self._ahead_s <= LIVE_S
+        """Audio comes at about the pace at which it is spoken."""
+        return self._ahead_s <= MAX_LIVE_LEAD_S
 
     @property
     def is_overloaded(self) -> bool:
-        """Windows of live sound take so long that they had better be shorter."""
+        """Windows of live audio take so long that they had better be shorter."""
         return self.is_live and self.decode_latency_s > OVERLOAD_LATENCY_S
 
     def due_at(self, position: int) -> float:
@@ -57,14 +59,14 @@ class Pace:
         return self._lead_s + position / SAMPLE_RATE
 
     def is_late(self, position: int, now: float) -> bool:
-        """Tell whether the text up to here comes too late for those who follow it live."""
+        """Return whether the text up to here comes too late for live captions."""
         return self.is_live and now >= self.late_at(position)
 
     def late_at(self, position: int) -> float:
         """Return from when on the text up to here is late for live captions."""
-        return self.due_at(position) + LATE_S
+        return self.due_at(position) + MAX_CAPTION_DELAY_S
 
     @property
     def stops_at(self) -> float:
-        """When sound has stopped, if none arrives until then."""
-        return self._received_at + self._largest_packet / SAMPLE_RATE + STALL_S
+        """When audio counts as stopped, if none arrives until then."""
+        return self._received_at + self._largest_packet / SAMPLE_RATE + STALL_TIMEOUT_S

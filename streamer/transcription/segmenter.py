@@ -1,7 +1,7 @@
-"""Cut a channel's sound into segments of speech, and point where the open one is to be decoded.
+"""Cut a channel's audio into segments of speech, and choose where the open one is decoded.
 
-The points depend on the sound alone, never on packet sizes, the engine's speed or a clock. So the
-windows that make up a Final are the same however the sound arrived.
+The decode points depend on the audio alone, never on packet sizes, the engine's speed or a clock.
+So the windows that make up a Final are the same however the audio arrived.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from engine.api import SAMPLE_RATE
 from streamer.transcription.settings import SessionSettings
 from streamer.vad.detector import FRAME
 
-ONSET_FRAMES = 5  # speech has begun when ONSET_VOICED of these are voiced
-ONSET_VOICED = 3
-BREAK_FRAMES = 2  # voiced frames in a row that end a pause; one alone is a click or a breath
-PAUSE = 9 * FRAME  # 0.29 s of silence: the sentence may be over, so decode what would be its Final
-REST = SAMPLE_RATE  # 1 s of silence: what follows, if the segment is still open, is a new window
-STEP = 9_600  # 0.6 s of sound between two decodes that count for settling
+ONSET_NUM_FRAMES = 5  # speech has begun when ONSET_NUM_VOICED of these are voiced
+ONSET_NUM_VOICED = 3
+RESUME_NUM_VOICED = 2  # voiced frames in a row that end a pause; one alone is a click or a breath
+PAUSE_LENGTH = 9 * FRAME  # 0.29 s: the sentence may be over, so decode what would be its Final
+LONG_PAUSE_LENGTH = SAMPLE_RATE  # 1 s: if the segment is still open, a new window follows
+CHECKPOINT_INTERVAL = 9_600  # 0.6 s of audio between two decodes that count for settling
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class SpeechResumed:
-    """Speech goes on after a rest, in a new window of the same segment."""
+    """Speech goes on after a long pause, in a new window of the same segment."""
 
     start: int
 
@@ -63,7 +63,7 @@ DecodePoint = Opened | Checkpoint | Paused | SpeechResumed | Closed
 
 
 def may_be_last(point: DecodePoint) -> bool:
-    """Tell whether the window that ends here is the segment's last if nobody speaks on."""
+    """Return whether the window that ends here is the segment's last if nobody speaks on."""
     return isinstance(point, Paused | Closed) or (isinstance(point, Checkpoint) and point.is_pause)
 
 
@@ -74,13 +74,13 @@ class Segmenter:
         self.settings = settings  # may be replaced at any time
         self.is_open = False  # a segment is
         self.opened_at = 0  # where the open segment began
-        self._is_resting = False  # an open segment waits for speech to go on
-        self._recent: deque[bool] = deque(maxlen=ONSET_FRAMES)  # verdicts outside speech
-        self._floor = 0  # end of the last window: sound before it is never used again
+        self._is_paused = False  # long enough for speech to go on in a new window
+        self._recent: deque[bool] = deque(maxlen=ONSET_NUM_FRAMES)  # verdicts outside speech
+        self._floor = 0  # end of the last window: audio before it is never used again
         self._voiced_end = 0  # end of the last voiced frame
         self._num_voiced = 0  # voiced frames in a row
-        self._next_step = 0
-        self._pause_end: int | None = None  # where the current pause was marked
+        self._next_checkpoint = 0
+        self._pause_end: int | None = None  # the decode point of the current pause
         self._end = 0  # end of the last frame
 
     @property
@@ -90,15 +90,15 @@ class Segmenter:
     def accept(self, is_voiced: bool) -> list[DecodePoint]:
         """Take the next frame's verdict."""
         self._end += FRAME
-        if not self.is_open or self._is_resting:
+        if not self.is_open or self._is_paused:
             return self._listen(is_voiced)
         return self._follow(is_voiced)
 
     def close(self, end: int) -> list[DecodePoint]:
-        """Close the open segment: the client asked for it, or no more sound comes.
+        """Close the open segment: the client asked for it, or no more audio comes.
 
         Args:
-            end: of all sound so far; up to a frame beyond the last verdict.
+            end: of all audio so far; up to a frame beyond the last verdict.
         """
         if not self.is_open and not self.settings.is_manual:
             self._recent.clear()
@@ -113,37 +113,37 @@ class Segmenter:
     def _listen(self, is_voiced: bool) -> list[DecodePoint]:
         """Wait for speech."""
         self._recent.append(is_voiced)
-        if sum(self._recent) >= ONSET_VOICED:
+        if sum(self._recent) >= ONSET_NUM_VOICED:
             onset = self._end - (len(self._recent) - self._recent.index(True)) * FRAME
             start = max(onset - self.settings.pre_roll, self._floor)
-            point = SpeechResumed(start) if self._is_resting else Opened(start)
-            self.opened_at = self.opened_at if self._is_resting else start
-            self.is_open, self._is_resting, self._pause_end = True, False, None
-            self._voiced_end, self._next_step = self._end, onset + STEP
+            point = SpeechResumed(start) if self._is_paused else Opened(start)
+            self.opened_at = self.opened_at if self._is_paused else start
+            self.is_open, self._is_paused, self._pause_end = True, False, None
+            self._voiced_end, self._next_checkpoint = self._end, onset + CHECKPOINT_INTERVAL
             self._recent.clear()
             return [point]
-        if self._is_resting and self._has_ended():
+        if self._is_paused and self._has_ended():
             return [self._close(self._end)]
         return []
 
     def _follow(self, is_voiced: bool) -> list[DecodePoint]:
         """Wait for silence."""
         self._num_voiced = self._num_voiced + 1 if is_voiced else 0
-        if is_voiced and (self._pause_end is None or self._num_voiced >= BREAK_FRAMES):
+        if is_voiced and (self._pause_end is None or self._num_voiced >= RESUME_NUM_VOICED):
             self._voiced_end, self._pause_end = self._end, None
         silence = self._end - self._voiced_end
         if self._pause_end is None:
-            if silence >= min(PAUSE, self.settings.silence):
+            if silence >= min(PAUSE_LENGTH, self.settings.silence):
                 self._pause_end = self._end
-                self._next_step = self._end + STEP
+                self._next_checkpoint = self._end + CHECKPOINT_INTERVAL
                 return [Checkpoint(self._end, is_pause=True)]
-            if self._end >= self._next_step:
-                self._next_step = self._end + STEP
+            if self._end >= self._next_checkpoint:
+                self._next_checkpoint = self._end + CHECKPOINT_INTERVAL
                 return [Checkpoint(self._end, is_pause=False)]
         elif self._has_ended():
             return [self._close(self._end)]
-        elif silence >= REST:
-            self._is_resting, self._floor = True, self._pause_end
+        elif silence >= LONG_PAUSE_LENGTH:
+            self._is_paused, self._floor = True, self._pause_end
             return [Paused(self._pause_end)]
         return []
 
@@ -153,11 +153,11 @@ class Segmenter:
     def _close(self, end: int) -> Closed:
         has_speech = self.is_open
         window_end = end if self._pause_end is None or not has_speech else self._pause_end
-        self.is_open = self._is_resting = False
+        self.is_open = self._is_paused = False
         self._pause_end = None
         self._num_voiced = 0
         self._recent.clear()
-        # sound after a pause was in no window: a word too soft to be noticed may have begun there
+        # audio after a pause was in no window: a word too soft to be noticed may have begun there
         self._floor = window_end
         return Closed(
             window_end, min(self._voiced_end, window_end) if has_speech else end, has_speech

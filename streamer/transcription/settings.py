@@ -19,10 +19,10 @@ class Delay(enum.Enum):
 
 
 class Endpointing(enum.Enum):
-    """Who decides where a segment ends."""
+    """What decides where a segment ends."""
 
     SPEECH = "speech"  # the speech detector
-    MANUAL = "manual"  # the client, with finalize; all sound between two finalizes is one segment
+    MANUAL = "manual"  # the client, with finalize; all audio between two finalizes is one segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class SessionSettings:
     partials: bool = True  # events while people still speak
     delay: Delay = Delay.LOW
     endpointing: Endpointing = Endpointing.SPEECH
-    silence_ms: int = 750  # pause that ends a segment: the text before it is not read again
-    pre_roll_ms: int = 300  # sound kept in front of detected speech
+    silence_ms: int = 750  # pause that ends a segment: the text before it is never revised
+    pre_roll_ms: int = 300  # audio kept in front of detected speech
     max_segment_s: float = 30.0  # a longer segment is closed at its best point
     vad_threshold: float = 0.5  # 0 takes everything for speech, 1 next to nothing
     temperature: float = 0.0  # of finals; higher ones follow where the text fails its tests

@@ -1,7 +1,7 @@
 """One channel of one session: samples and hypotheses go in, windows and events come out.
 
-No I/O and no clock. The segmenter chooses decode points from the audio; they are worked off in
-order, with one window in flight at a time. What settles, and with it every Final, follows from the
+No I/O and no clock. The segmenter chooses decode points from the audio; they are decoded in order,
+with one window in flight at a time. What settles, and with it every Final, follows from the
 windows at decode points alone; windows in between only refresh the volatile text. When decoding
 falls behind a live speaker, checkpoints are skipped: overload means fewer and larger updates.
 """
@@ -28,11 +28,11 @@ from streamer.transcription.segmenter import (
     may_be_last,
 )
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.utterance import CONTEXT, Utterance
+from streamer.transcription.utterance import CONTEXT_LENGTH, Utterance
 from streamer.vad.detector import FRAME, SpeechDetector
 
 REFRESH_MIN_LENGTH = 4_000  # 0.25 s of new audio, for less of which no refresh is decoded
-REFRESH_LATENCY_RATIO = 1.5  # ... nor for less of it than this over the time that windows take
+REFRESH_LATENCY_RATIO = 1.5  # least new audio of a refresh over the time that windows take
 ONSET_LOOKBACK = 10 * FRAME  # of audio kept, besides the pre-roll, until an onset is noticed
 
 
@@ -60,7 +60,7 @@ class Transcriber:
         self._second_pass = SecondPass(self._history.recent)
         self._is_ended = False
         self._pace = Pace()
-        self._points = DecodeQueue(self._pace)  # not worked off yet
+        self._points = DecodeQueue(self._pace)  # those to come
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class Transcriber:
 
     @property
     def num_begun(self) -> int:
-        """Utterances begun so far, those included whose beginning waits to be worked off."""
+        """Utterances begun so far, those included whose beginning waits in the queue."""
         return self._writer.num_closed + (self._utterance is not None) + self._points.num_opened
 
     @property
@@ -288,12 +288,12 @@ class Transcriber:
     @property
     def _context(self) -> int:
         """Samples of settled audio that the next window is to keep; under load, none."""
-        return 0 if self._pace.is_overloaded else CONTEXT
+        return 0 if self._pace.is_overloaded else CONTEXT_LENGTH
 
     # --- decode points ---------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Work off the points that need no decode any more."""
+        """Pass the decode points that need no decode any more."""
         while self._points and self._in_flight is None:
             utterance = self._utterance
             match self._points.first:

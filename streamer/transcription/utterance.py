@@ -5,18 +5,22 @@ from __future__ import annotations
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Hypothesis, Word
 from streamer.transcription.boundary import best_boundary, first_boundary, quietest
 from streamer.transcription.buffer import AudioBuffer
-from streamer.transcription.hallucination import LEFT_OVER, FilteredHypothesis, filter_hypothesis
+from streamer.transcription.hallucination import (
+    MIN_REST_LENGTH,
+    FilteredHypothesis,
+    filter_hypothesis,
+)
 from streamer.transcription.settings import SessionSettings
 from streamer.transcription.transcript import COMMIT_POLICIES, Transcript
 from streamer.transcription.word import fit, is_sentence_end, join
 
-CONTEXT = 6 * SAMPLE_RATE  # of settled audio that a window keeps: fewer errors than without any
-CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no longer context
+CONTEXT_LENGTH = 6 * SAMPLE_RATE  # of settled audio kept in a window: fewer errors than without
+MAX_CONTEXT_GAP = 2 * SAMPLE_RATE  # silence after which what was said before is no longer context
 SLIDE_AFTER = 4 * SAMPLE_RATE  # a window longer than this and its context slides to a sentence end
-SLIDE_HARD = 15 * SAMPLE_RATE  # ... and than this to any settled word's end
-SLIDE_FORCED = 25 * SAMPLE_RATE  # ... and than this in any case
-CUT_EARLY = 0.6  # of the longest utterance, from where on the end of a sentence closes it
-FORCED_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
+SLIDE_IN_SENTENCE_AFTER = 15 * SAMPLE_RATE  # a longer one slides to the end of any settled word
+FORCED_SLIDE_AFTER = 25 * SAMPLE_RATE  # a longer one slides in any case
+EARLY_CUT_RATIO = 0.6  # of the longest utterance: from there on, the end of a sentence closes it
+FORCED_SLIDE_MARGIN = 24_000  # 1.5 s at a window's end stay open in a forced slide
 
 
 class Utterance:
@@ -77,7 +81,7 @@ class Utterance:
         """Settle what was decoded up to `end`; return whether some of it needs a further window.
 
         The model may stop at a timestamp though people speak on, run out of room, or take what is
-        said again for what it has said. What lies behind its last word is decoded in a further
+        repeated for what it has written. What lies behind its last word is decoded in a further
         window.
         """
         decoded = self.decoded
@@ -88,7 +92,7 @@ class Utterance:
         anchors = self.transcript.anchors
         last = anchors[-1].end if anchors else self.window_start
         unread = max(last, self.start)
-        if end - unread < LEFT_OVER or last - self.window_start < LEFT_OVER:
+        if end - unread < MIN_REST_LENGTH or last - self.window_start < MIN_REST_LENGTH:
             return False
         self.window_start = unread
         self.transcript.slide(len(anchors))
@@ -97,7 +101,7 @@ class Utterance:
 
     def resume(self, start: int, buffer: AudioBuffer) -> None:
         """Begin a new window after a pause."""
-        self.window_start, num_left_out = self._find_context(start, buffer, CONTEXT)
+        self.window_start, num_left_out = self._find_context(start, buffer, CONTEXT_LENGTH)
         self.transcript.slide(num_left_out)
         self.decoded = None
 
@@ -119,7 +123,7 @@ class Utterance:
             The window's start, and how many of the anchors lie before it.
         """
         words = self.transcript.anchors
-        if not words or start - self.end > CONTEXT_GAP:
+        if not words or start - self.end > MAX_CONTEXT_GAP:
             return start, len(words)
         if buffer.start <= self.window_start and start - self.window_start <= context:
             return self.window_start, 0
@@ -127,13 +131,13 @@ class Utterance:
         if boundary is not None:
             return quietest(buffer, boundary.start, boundary.end), boundary.num_words
         last = words[-1].end
-        if buffer.start <= last < start <= last + CONTEXT_GAP:
+        if buffer.start <= last < start <= last + MAX_CONTEXT_GAP:
             return quietest(buffer, last, start), len(words)
         return start, len(words)
 
     def must_slide(self, end: int) -> bool:
         """Return whether the window or the utterance gets too long unless words settle here."""
-        return end - self.window_start >= SLIDE_FORCED or self._is_too_long(end)
+        return end - self.window_start >= FORCED_SLIDE_AFTER or self._is_too_long(end)
 
     def _is_too_long(self, end: int) -> bool:
         return end - self.start >= self.settings.max_segment and not self.settings.is_manual
@@ -162,16 +166,16 @@ class Utterance:
         """
         length = end - self.window_start
         assert length <= MAX_WINDOW, (self.window_start, end)
-        is_forced = length >= SLIDE_FORCED
+        is_forced = length >= FORCED_SLIDE_AFTER
         if self.must_slide(end):
-            self.transcript.settle_until(end - FORCED_MARGIN)
+            self.transcript.settle_until(end - FORCED_SLIDE_MARGIN)
         if length < context + SLIDE_AFTER:
             return
         boundary = best_boundary(
             self.transcript.anchors,
             self.transcript.volatile,
             end - context,
-            is_sentence_wanted=length < SLIDE_HARD,
+            is_sentence_wanted=length < SLIDE_IN_SENTENCE_AFTER,
         )
         if boundary is not None:
             first = max(boundary.start, self.window_start + 1)
@@ -179,7 +183,9 @@ class Utterance:
             self.transcript.slide(boundary.num_words)
         elif is_forced and not self.transcript.anchors:
             # nothing but audio without words; what may begin a word is kept
-            self.window_start = quietest(buffer, end - 2 * FORCED_MARGIN, end - FORCED_MARGIN)
+            self.window_start = quietest(
+                buffer, end - 2 * FORCED_SLIDE_MARGIN, end - FORCED_SLIDE_MARGIN
+            )
 
     def cut(self, end: int, buffer: AudioBuffer) -> Utterance | None:
         """Close a long utterance behind its settled words, at a sentence's end if it can wait.
@@ -188,7 +194,7 @@ class Utterance:
             The utterance that goes on with the rest; None where it is too early to cut.
         """
         settled = self.transcript.settled
-        is_late = end - self.start >= CUT_EARLY * self.settings.max_segment
+        is_late = end - self.start >= EARLY_CUT_RATIO * self.settings.max_segment
         if not settled or self.settings.is_manual or not is_late:
             return None
         if not (is_sentence_end(settled[-1]) or self._is_too_long(end)):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from engine.api import Hypothesis, Segment, Word
 
 SENTENCE_ENDS = ".?!…。？！"
-SHORTEST = 320  # 20 ms, of a word
+MIN_WORD_LENGTH = 320  # 20 ms, of a word
 
 
 def key(text: str) -> str:
@@ -25,7 +25,7 @@ def is_sentence_end(word: Word) -> bool:
 
 
 def words_of(hypothesis: Hypothesis) -> list[Word]:
-    """List the words of a hypothesis that have something to say.
+    """Return the words of a hypothesis that have any text.
 
     Where the engine gave no word times, words are cut at spaces (without spaces: at characters)
     and share their segment's time by their length.
@@ -34,7 +34,7 @@ def words_of(hypothesis: Hypothesis) -> list[Word]:
 
 
 def words_in(segment: Segment) -> list[Word]:
-    """List the words of a segment; see `words_of`."""
+    """Return the words of a segment; see `words_of`."""
     words = segment.words or _words_without_times(segment)
     return [word for word in words if word.text.strip()]
 
@@ -65,7 +65,7 @@ def split(text: str) -> list[str]:
 
 
 def is_ideographic(character: str) -> bool:
-    """Tell whether a character belongs to a script that writes no spaces between words."""
+    """Return whether a character belongs to a script without spaces between words."""
     return (
         "\u3040" <= character <= "\u30ff"  # kana
         or "\u3400" <= character <= "\u9fff"  # Han
@@ -76,13 +76,13 @@ def is_ideographic(character: str) -> bool:
 
 
 def fit(words: Sequence[Word], start: int, end: int) -> tuple[Word, ...]:
-    """Move word times into a segment: in order, each at least SHORTEST long, none overlapping.
+    """Move word times into a segment: in order, MIN_WORD_LENGTH long or more, not overlapping.
 
     Alignment knows a word's place to a tenth of a second, so it may reach over a segment's edge.
     """
     fitted: list[Word] = []
     room = end - start
-    shortest = min(SHORTEST, room // max(1, len(words)))
+    shortest = min(MIN_WORD_LENGTH, room // max(1, len(words)))
     for index, word in enumerate(words):
         num_left = len(words) - index
         first = max(start, min(word.start, end - num_left * shortest))
@@ -110,7 +110,7 @@ def join(words: Sequence[Word]) -> str:
 
 
 def follow(before: str, text: str) -> str:
-    """Give a text with a space in front, where what is before it and its script ask for one.
+    """Return a text with a space in front, where its script and the text before it ask for one.
 
     Follows `join`, so that the pieces put together are the text that joining all of them gives.
     """

@@ -1,4 +1,4 @@
-"""Tell speech from everything else, chunk by chunk, for one channel.
+"""Detect speech, frame by frame, for one channel.
 
 A level gate first, so that a silent line costs nothing, then the neural detector. All state is
 this object's, so no stream hears another; chunks are cut here, so packet sizes do not matter.
@@ -15,9 +15,9 @@ from engine.api import SAMPLE_RATE, Samples
 from streamer.vad.silero import CHUNK, Detector
 
 FRAME = CHUNK  # 32 ms
-HIGH_PASS = 90.0  # Hz; above mains hum and rumble, below all but the lowest voices
-MIN_LEVEL = -70.0  # dBFS above the high-pass; below lies not even a whisper across the room
-RELEASE = 0.15  # speech goes on until the probability falls this far below the threshold
+HIGH_PASS_HZ = 90.0  # Hz; above mains hum and rumble, below all but the lowest voices
+MIN_LEVEL_DBFS = -70.0  # dBFS above the high-pass; below lies not even a whisper across the room
+RELEASE_MARGIN = 0.15  # speech goes on until the probability falls this far below the threshold
 _FFT = 1024
 _TAPS = _FFT - FRAME + 1
 
@@ -48,10 +48,10 @@ class SpeechDetector:
             return True
         filtered = self._high_pass(frame)
         level = 10.0 * float(np.log10(np.mean(filtered * filtered) + 1e-12))
-        if level < MIN_LEVEL:
+        if level < MIN_LEVEL_DBFS:
             self._was_speech = False
             return False
-        release = RELEASE if self._was_speech else 0.0
+        release = RELEASE_MARGIN if self._was_speech else 0.0
         self._was_speech = self._detector.detect(filtered) > max(0.02, self._threshold - release)
         return self._was_speech
 
@@ -65,7 +65,7 @@ class SpeechDetector:
 
 @cache
 def _high_pass_response() -> npt.NDArray[np.complex128]:
-    """(_FFT // 2 + 1,) transfer function of a fourth-order Butterworth high-pass at HIGH_PASS.
+    """(_FFT // 2 + 1,) transfer function of a fourth-order Butterworth high-pass at HIGH_PASS_HZ.
 
     Its impulse response has died away before it is cut off at _TAPS (32 ms).
     """
@@ -78,7 +78,7 @@ def _high_pass_response() -> npt.NDArray[np.complex128]:
 
 def _biquad_high_pass(signal: npt.NDArray[np.float64], q: float) -> npt.NDArray[np.float64]:
     """Filter by one section, after the RBJ Audio EQ Cookbook."""
-    w = 2.0 * np.pi * HIGH_PASS / SAMPLE_RATE
+    w = 2.0 * np.pi * HIGH_PASS_HZ / SAMPLE_RATE
     alpha, cosine = np.sin(w) / (2.0 * q), np.cos(w)
     b = np.array([(1 + cosine) / 2, -(1 + cosine), (1 + cosine) / 2]) / (1 + alpha)
     a1, a2 = -2 * cosine / (1 + alpha), (1 - alpha) / (1 + alpha)

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from engine.api import Samples
 
 CHUNK = 512  # samples, 32 ms
-CONTEXT = 64  # samples of the chunk before that the first frame still sees
-HIDDEN = 128
+CONTEXT_LENGTH = 64  # samples of the chunk before that the first frame still sees
+HIDDEN_SIZE = 128
 WEIGHTS = "ggml-silero-v6.2.0.bin"
 
 Floats = npt.NDArray[np.float32]
@@ -44,35 +44,36 @@ class Weights:
 
     basis: Floats  # (258, 256), 129 cosines and 129 sines, windowed
     encoder: tuple[Convolution, ...]
-    gates: Floats  # (4 * HIDDEN, 2 * HIDDEN), of input and state; input, forget, cell, output gate
-    gate_bias: Floats  # (4 * HIDDEN,)
-    output: Floats  # (HIDDEN,)
+    # (4 * HIDDEN_SIZE, 2 * HIDDEN_SIZE), of input and state; input, forget, cell, output gate
+    gates: Floats
+    gate_bias: Floats  # (4 * HIDDEN_SIZE,)
+    output: Floats  # (HIDDEN_SIZE,)
     output_bias: float
 
 
 class Detector:
-    """Gives the probability of speech, chunk by chunk, for one channel."""
+    """Computes the probability of speech, chunk by chunk, for one channel."""
 
     def __init__(self) -> None:
         self._weights = load_weights()
-        self._context: Samples = np.zeros(CONTEXT, np.float32)
-        self._hidden: Floats = np.zeros(HIDDEN, np.float32)
-        self._cell: Floats = np.zeros(HIDDEN, np.float32)
+        self._context: Samples = np.zeros(CONTEXT_LENGTH, np.float32)
+        self._hidden: Floats = np.zeros(HIDDEN_SIZE, np.float32)
+        self._cell: Floats = np.zeros(HIDDEN_SIZE, np.float32)
 
     def detect(self, chunk: Samples) -> float:
         """Return the probability, 0 to 1, that someone speaks in this chunk of (CHUNK,) samples."""
         weights = self._weights
         samples = np.concatenate([self._context, chunk])
-        self._context = samples[-CONTEXT:]
+        self._context = samples[-CONTEXT_LENGTH:]
         # reflected at the end, so that the last frame is whole
-        samples = np.concatenate([samples, samples[-2 : -CONTEXT - 2 : -1]])
+        samples = np.concatenate([samples, samples[-2 : -CONTEXT_LENGTH - 2 : -1]])
         frames = np.lib.stride_tricks.sliding_window_view(samples, 256)[::128]
         waves = frames @ weights.basis.T  # (4, 258)
         x: Floats = np.sqrt(np.square(waves[:, :129]) + np.square(waves[:, 129:]))
         for layer in weights.encoder:
             x = _convolve(x, layer)
         gates = weights.gates @ np.concatenate([x[0], self._hidden]) + weights.gate_bias
-        enter, forget, cell, leave = gates.reshape(4, HIDDEN)
+        enter, forget, cell, leave = gates.reshape(4, HIDDEN_SIZE)
         self._cell = _sigmoid(forget) * self._cell + _sigmoid(enter) * np.tanh(cell)
         self._hidden = _sigmoid(leave) * np.tanh(self._cell)
         logit = np.maximum(self._hidden, 0.0) @ weights.output + weights.output_bias
@@ -115,15 +116,15 @@ def load_weights() -> Weights:
         weight = tensor(f"{name}.weight", sizes[i + 1], sizes[i], 3)
         weight = np.ascontiguousarray(weight.transpose(0, 2, 1)).reshape(sizes[i + 1], -1)
         encoder.append(Convolution(weight, tensor(f"{name}.bias", sizes[i + 1]), stride))
-    rnn, size = "_model.decoder.rnn", 4 * HIDDEN
-    of_input = tensor(f"{rnn}.weight_ih", size, HIDDEN)
-    of_state = tensor(f"{rnn}.weight_hh", size, HIDDEN)
+    rnn, size = "_model.decoder.rnn", 4 * HIDDEN_SIZE
+    of_input = tensor(f"{rnn}.weight_ih", size, HIDDEN_SIZE)
+    of_state = tensor(f"{rnn}.weight_hh", size, HIDDEN_SIZE)
     return Weights(
         basis=tensor("_model.stft.forward_basis_buffer", 258, 256),
         encoder=tuple(encoder),
         gates=np.concatenate([of_input, of_state], axis=1),
         gate_bias=tensor(f"{rnn}.bias_ih", size) + tensor(f"{rnn}.bias_hh", size),
-        output=tensor("_model.decoder.decoder.2.weight", HIDDEN),
+        output=tensor("_model.decoder.decoder.2.weight", HIDDEN_SIZE),
         output_bias=float(tensor("_model.decoder.decoder.2.bias", 1)[0]),
     )
 

@@ -31,7 +31,7 @@ def main() -> int:
     logs.set_up(config.log_level, config.log_format)
     server.quiet_uvicorn()
     # a client whose machine stands still for a second has not stopped to speak
-    pace.STALL_S = 10.0
+    pace.STALL_TIMEOUT_S = 10.0
     speed = Pace(arguments.cost_s, arguments.width, num_free=2)
     recipe = Recipe("tests.support.engines", "make_counting", speed)
     engine = RemoteEngine(recipe, Limits(hang_s=config.engine_hang_s))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.api import MAX_WINDOW, SAMPLE_RATE, Samples
-from streamer.recording.chunk import MAX_GAP, OVERLAP, Chunk, Chunker
+from streamer.recording.chunk import CUT_OVERLAP, MAX_GAP_LENGTH, Chunk, Chunker
 from streamer.transcription.settings import SessionSettings
 from tests.support.timeline import timeline
 
@@ -31,7 +31,7 @@ def test_stretches_of_speech_share_a_window() -> None:
 def test_a_long_silence_is_in_no_window() -> None:
     talk = timeline([5, 5], [5.0, 1.0])
     first, second = cut(talk.samples)
-    assert second.start - (first.start + len(first.audio)) > MAX_GAP
+    assert second.start - (first.start + len(first.audio)) > MAX_GAP_LENGTH
 
 
 def test_a_stretch_that_is_too_long_is_cut_with_sound_on_both_sides() -> None:
@@ -40,8 +40,8 @@ def test_a_stretch_that_is_too_long_is_cut_with_sound_on_both_sides() -> None:
     assert len(chunks) >= 3
     for before, after in zip(chunks, chunks[1:], strict=False):
         assert before.cut is not None and after.follows_cut
-        assert before.cut - after.start == OVERLAP
-        assert before.start + len(before.audio) - before.cut == OVERLAP
+        assert before.cut - after.start == CUT_OVERLAP
+        assert before.start + len(before.audio) - before.cut == CUT_OVERLAP
         # the cut lies between two words
         assert not any(word.start + 400 < before.cut < word.end - 400 for word in talk.words)
     assert all(len(chunk.audio) <= MAX_WINDOW for chunk in chunks)

@@ -11,7 +11,7 @@ from streamer.transcription.decode_queue import (
     DecodeQueue,
     InFlightWork,
 )
-from streamer.transcription.pace import LATE_S, LIVE_S, Pace
+from streamer.transcription.pace import MAX_CAPTION_DELAY_S, MAX_LIVE_LEAD_S, Pace
 from streamer.transcription.second_pass import SECOND_PASS_TIMEOUT_S, SpokenContext
 from streamer.transcription.segmenter import Checkpoint, Closed, DecodePoint, Opened, Paused
 from streamer.transcription.settings import SessionSettings
@@ -32,7 +32,7 @@ def live() -> Pace:
 
 def fast() -> Pace:
     pace = Pace()
-    pace.receive(0, int(LIVE_S + 2) * SAMPLE_RATE, SAMPLE_RATE, 0.0)
+    pace.receive(0, int(MAX_LIVE_LEAD_S + 2) * SAMPLE_RATE, SAMPLE_RATE, 0.0)
     return pace
 
 
@@ -66,7 +66,7 @@ def test_late_checkpoints_are_skipped_but_for_the_last() -> None:
 
 def test_checkpoints_in_time_are_kept() -> None:
     queue = queue_of(step(1), step(2))
-    queue.skip(UTTERANCE, 1 + LATE_S - 0.01, has_partials=True)
+    queue.skip(UTTERANCE, 1 + MAX_CAPTION_DELAY_S - 0.01, has_partials=True)
     assert ends(queue) == [1, 2]
 
 
@@ -112,7 +112,7 @@ def test_segments_that_wait_to_begin_are_counted() -> None:
     [
         (REFRESH, 2 + PREEMPT_DELAY_S),
         (step(1), 2 + PREEMPT_DELAY_S),
-        (step(1.9), 1.9 + LATE_S),  # not before it is late itself
+        (step(1.9), 1.9 + MAX_CAPTION_DELAY_S),  # not before it is late itself
         (SECOND_PASS, 2 + SECOND_PASS_TIMEOUT_S),
         (pause(2), None),  # may be final itself
         (None, None),
@@ -133,5 +133,5 @@ def test_a_second_reading_of_a_recording_takes_the_time_it_needs() -> None:
 
 def test_checkpoints_that_made_way_are_dropped_if_they_are_late() -> None:
     queue = queue_of(step(1), step(2), pause(3))
-    queue.skip(UTTERANCE, 1 + LATE_S, has_partials=True)
+    queue.skip(UTTERANCE, 1 + MAX_CAPTION_DELAY_S, has_partials=True)
     assert ends(queue) == [2, 3]

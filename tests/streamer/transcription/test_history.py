@@ -10,7 +10,7 @@ from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.history import History
 from streamer.transcription.second_pass import MAX_RECENT_AGE, MAX_RECENT_LENGTH
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.utterance import CONTEXT, CONTEXT_GAP, Utterance
+from streamer.transcription.utterance import CONTEXT_LENGTH, MAX_CONTEXT_GAP, Utterance
 from tests.support.words import heard
 
 
@@ -23,7 +23,7 @@ def buffer(seconds: int) -> AudioBuffer:
 def after(history: History, start: int, *, has_same_options: bool = True) -> Utterance:
     """The utterance that begins here, in a channel with this history."""
     following = Utterance(1, start, SessionSettings())
-    history.precede(following, buffer(20), CONTEXT, has_same_options=has_same_options)
+    history.precede(following, buffer(20), CONTEXT_LENGTH, has_same_options=has_same_options)
     return following
 
 
@@ -57,8 +57,8 @@ def test_an_utterance_that_ends_before_what_is_forgotten_is_not_kept() -> None:
 def test_audio_of_the_last_utterance_is_needed_until_it_is_too_far_away() -> None:
     history, last = History(), heard("Short one.")
     history.add(last, last.end, buffer(20))
-    near = last.end + CONTEXT_GAP
-    assert history.needed_from(near) == last.end - CONTEXT
+    near = last.end + MAX_CONTEXT_GAP
+    assert history.needed_from(near) == last.end - CONTEXT_LENGTH
     assert history.needed_from(near + 1) == near + 1
     assert history.recent.length > 0
     history.needed_from(last.end + MAX_RECENT_AGE + 1)

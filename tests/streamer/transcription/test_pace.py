@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamer.transcription.pace import LATE_S, STALL_S, Pace
+from streamer.transcription.pace import MAX_CAPTION_DELAY_S, STALL_TIMEOUT_S, Pace
 
 SECOND = 16_000
 
@@ -11,8 +11,8 @@ def test_a_live_speaker_waits_for_text() -> None:
     pace = Pace()
     for i in range(10):
         pace.receive(i * 1600, (i + 1) * 1600, 1600, 5.0 + 0.1 * (i + 1))
-    assert not pace.is_late(SECOND, 6.0 + LATE_S)
-    assert pace.is_late(SECOND, 6.2 + LATE_S)
+    assert not pace.is_late(SECOND, 6.0 + MAX_CAPTION_DELAY_S)
+    assert pace.is_late(SECOND, 6.2 + MAX_CAPTION_DELAY_S)
 
 
 def test_a_recording_sent_at_once_does_not() -> None:
@@ -34,14 +34,14 @@ def test_sound_has_stopped_when_the_next_packet_is_well_overdue() -> None:
     pace = Pace()
     pace.receive(0, 2 * SECOND, 2 * SECOND, 3.0)
     pace.receive(2 * SECOND, 2 * SECOND + 160, 160, 4.0)
-    assert pace.stops_at == 4.0 + 1.5 + STALL_S
+    assert pace.stops_at == 4.0 + 1.5 + STALL_TIMEOUT_S
 
 
 def test_one_large_packet_is_forgotten() -> None:
     pace = Pace()
     pace.receive(0, 30 * SECOND, 30 * SECOND, 1.0)
     speak(pace, start=30 * SECOND, seconds=60, now=1.0)
-    assert pace.stops_at < 61.0 + 0.1 + STALL_S + 0.01
+    assert pace.stops_at < 61.0 + 0.1 + STALL_TIMEOUT_S + 0.01
 
 
 def test_who_caught_up_after_a_stall_is_live_again() -> None:
@@ -50,7 +50,7 @@ def test_who_caught_up_after_a_stall_is_live_again() -> None:
     pace.receive(10 * SECOND, 15 * SECOND, 5 * SECOND, 15.0)  # what the network held back
     assert not pace.is_late(15 * SECOND, 15.6)
     speak(pace, start=15 * SECOND, seconds=120, now=15.0)
-    assert pace.is_late(135 * SECOND, 135.0 + LATE_S + 0.1)
+    assert pace.is_late(135 * SECOND, 135.0 + MAX_CAPTION_DELAY_S + 0.1)
 
 
 def speak(pace: Pace, *, start: int, seconds: int, now: float) -> None:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.transcription.segmenter import (
-    PAUSE,
-    REST,
-    STEP,
+    CHECKPOINT_INTERVAL,
+    LONG_PAUSE_LENGTH,
+    PAUSE_LENGTH,
     Checkpoint,
     Closed,
     DecodePoint,
@@ -52,12 +52,12 @@ def test_a_segment_starts_before_its_first_voiced_frame() -> None:
 
 def test_a_pause_is_marked_and_then_ends_the_segment() -> None:
     _, pause, closed = points("x" * 10 + "." * 40)
-    assert pause == Checkpoint(10 * FRAME + PAUSE, is_pause=True)
+    assert pause == Checkpoint(10 * FRAME + PAUSE_LENGTH, is_pause=True)
     assert closed == Closed(pause.end, 10 * FRAME, has_speech=True)
 
 
 def test_speech_goes_on_after_a_short_pause() -> None:
-    num_paused = PAUSE // FRAME + 1
+    num_paused = PAUSE_LENGTH // FRAME + 1
     found = points("x" * 10 + "." * num_paused + "x" * 10 + "." * 40)
     pauses = [point for point in found if isinstance(point, Checkpoint) and point.is_pause]
     assert len(pauses) == 2
@@ -75,7 +75,10 @@ def test_talk_is_marked_at_steps() -> None:
     steps = points("x" * 200)[1:]
     ends = [point.end for point in steps if isinstance(point, Checkpoint)]
     assert len(ends) == len(steps) > 5
-    assert all(STEP <= b - a < STEP + FRAME for a, b in zip(ends, ends[1:], strict=False))
+    assert all(
+        CHECKPOINT_INTERVAL <= b - a < CHECKPOINT_INTERVAL + FRAME
+        for a, b in zip(ends, ends[1:], strict=False)
+    )
 
 
 def test_the_pre_roll_does_not_reach_into_the_segment_before() -> None:
@@ -112,7 +115,7 @@ def test_a_long_silence_setting_rests_before_it_closes() -> None:
     found = points("x" * 10 + "." * 120, settings)
     assert [type(point) for point in found] == [Opened, Checkpoint, Paused, Closed]
     assert isinstance(found[-1], Closed) and isinstance(found[-2], Paused)
-    assert found[-1].end == found[-2].end < 10 * FRAME + REST
+    assert found[-1].end == found[-2].end < 10 * FRAME + LONG_PAUSE_LENGTH
 
 
 @given(

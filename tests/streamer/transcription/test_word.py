@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Hypothesis, Segment, Word
-from streamer.transcription.word import SHORTEST, fit, follow, join, key, split, words_of
+from streamer.transcription.word import MIN_WORD_LENGTH, fit, follow, join, key, split, words_of
 from tests.support.words import said
 
 
@@ -61,7 +61,7 @@ def test_word_times_are_moved_into_their_segment(times: list[tuple[int, int]]) -
     words = [Word(f" w{i}", a, a + length, 1.0) for i, (a, length) in enumerate(times)]
     fitted = fit(words, 1000, 40_000)
     assert [word.text for word in fitted] == [word.text for word in words]
-    assert all(word.end - word.start >= SHORTEST for word in fitted)
+    assert all(word.end - word.start >= MIN_WORD_LENGTH for word in fitted)
     assert all(a.end <= b.start for a, b in zip(fitted, fitted[1:], strict=False))
     assert fitted[0].start >= 1000 and fitted[-1].end <= 40_000
 
