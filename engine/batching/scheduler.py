@@ -8,8 +8,8 @@ window that does not fit is not preempted by smaller ones.
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.api import EngineBusy
@@ -18,6 +18,8 @@ from engine.batching.sequence import Phase, Sequence
 
 MAX_ENCODE_SHARE = 0.5  # of the time, at most, while others decode
 MAX_ENCODE_DEBT_S = 0.5  # a single long encode is forgiven beyond this
+
+_Order = tuple[bool, bool, float, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +91,15 @@ class Scheduler:
         """
         self._self_pool = self_pool
         self._cross_pool = cross_pool
-        self._max_batch = max_batch
-        self._max_encode_batch = max_encode_batch
+        self._batch_limit = Limit(max_batch)
+        self._encode_limit = Limit(max_encode_batch)
         self._max_encode_positions = max_encode_positions
         self._max_waiting = max_waiting
         self._max_background_batch = max_background_batch or max_encode_batch
-        self._waiting: list[Sequence] = []
-        self._running: list[Sequence] = []
+        self._waiting: list[tuple[_Order, Sequence]] = []  # sorted
+        self._running: dict[int, Sequence] = {}  # by id, in the order of admission
+        self._num_urgent_running = 0
+        self._by_stream: dict[int, Sequence] = {}  # waiting or running; at most one of a stream
         # seconds that encoding has had beyond its share while others were decoding
         self._encode_debt_s = 0.0
 
@@ -106,6 +110,21 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         return len(self._running)
+
+    @property
+    def max_batch(self) -> int:
+        """Sequences that may run at once now: fewer for a while after memory was short."""
+        return self._batch_limit.now
+
+    @property
+    def max_encode_batch(self) -> int:
+        """Windows that may be encoded at once now: fewer for a while after memory was short."""
+        return self._encode_limit.now
+
+    @property
+    def is_reduced(self) -> bool:
+        """Either of them is below what was configured."""
+        return self._batch_limit.is_reduced or self._encode_limit.is_reduced
 
     @property
     def num_pages(self) -> int:
@@ -125,12 +144,13 @@ class Scheduler:
         Raises:
             EngineBusy: too many windows wait already.
         """
-        older = self._find(sequence.stream_id)
+        older = self._by_stream.get(sequence.stream_id)
         if older is None and len(self._waiting) >= self._max_waiting:
             raise EngineBusy(f"{self._max_waiting} windows are waiting already")
         if older is not None:
             self.release(older)
-        self._waiting.append(sequence)
+        bisect.insort(self._waiting, (_order(sequence), sequence))
+        self._by_stream[sequence.stream_id] = sequence
         return older
 
     def release(self, sequence: Sequence) -> None:
@@ -141,8 +161,12 @@ class Scheduler:
         """
         if sequence.phase is Phase.DONE:
             return
-        holders = self._waiting if sequence.phase is Phase.WAITING else self._running
-        holders.remove(sequence)
+        if sequence.phase is Phase.WAITING:
+            del self._waiting[bisect.bisect_left(self._waiting, (_order(sequence), sequence))]
+        else:
+            del self._running[sequence.id]
+            self._num_urgent_running -= _is_urgent(sequence)
+        del self._by_stream[sequence.stream_id]
         is_written = sequence.phase is Phase.ENCODING
         sequence.phase = Phase.DONE
         if not is_written:
@@ -154,7 +178,7 @@ class Scheduler:
             batch = self._admit(admission)
             if batch:
                 return Encode(batch)
-        running = tuple(s for s in self._running if s.phase is Phase.RUNNING)
+        running = tuple(s for s in self._running.values() if s.phase is Phase.RUNNING)
         return Step(running) if running else None
 
     def begin_encoding(self, work: Encode) -> None:
@@ -185,37 +209,40 @@ class Scheduler:
 
     def reduce_batch(self, work: Encode | Step) -> None:
         """Run no more than half as much at once as in this work, for which memory was too short."""
-        half = max(1, len(work.sequences) // 2)
-        if isinstance(work, Encode):
-            self._max_encode_batch = half
-        else:
-            self._max_batch = half
+        limit = self._encode_limit if isinstance(work, Encode) else self._batch_limit
+        limit.reduce(len(work.sequences) // 2)
+
+    def grow_batch(self) -> None:
+        """Run a little more at once again, up to what was configured."""
+        self._encode_limit.grow()
+        self._batch_limit.grow()
 
     def _may_encode(self) -> bool:
         if not self._running or self._encode_debt_s <= 0:
             return True
-        # a final does not wait for the decoding of partials
-        return any(map(_is_urgent, self._waiting)) and not any(map(_is_urgent, self._running))
+        # a final does not wait for the decoding of partials; an urgent one is the first in order
+        return _is_urgent(self._waiting[0][1]) and not self._num_urgent_running
 
     def _admit(self, admission: Admission) -> tuple[Sequence, ...]:
         batch: list[Sequence] = []
         num_positions = 0
-        for sequence in in_order(self._waiting):
+        for _, sequence in self._waiting:
             kept = sequence.kept
-            max_batch = self._max_encode_batch
+            max_batch = self._encode_limit.now
             if not _is_awaited(sequence):
-                max_batch = self._max_background_batch
+                max_batch = min(max_batch, self._max_background_batch)
             is_full = num_positions + kept.num_positions > self._max_encode_positions
             if not admission.admits(sequence) or len(batch) >= max_batch or (batch and is_full):
                 break
             # the first that does not fit is not preempted, or a long window might wait for ever
-            if len(self._running) >= self._max_batch or not self._allocate(sequence):
+            if len(self._running) >= self._batch_limit.now or not self._allocate(sequence):
                 break
             num_positions += kept.num_positions
-            self._waiting.remove(sequence)
-            self._running.append(sequence)
+            self._running[sequence.id] = sequence
+            self._num_urgent_running += _is_urgent(sequence)
             sequence.phase = Phase.RUNNING
             batch.append(sequence)
+        del self._waiting[: len(batch)]
         return tuple(batch)
 
     def _allocate(self, sequence: Sequence) -> bool:
@@ -234,16 +261,30 @@ class Scheduler:
         self._cross_pool.free(sequence.cross_pages)
         sequence.self_pages = sequence.cross_pages = ()
 
-    def _find(self, stream_id: int) -> Sequence | None:
-        for sequence in (*self._waiting, *self._running):
-            if sequence.stream_id == stream_id:
-                return sequence
-        return None
+
+class Limit:
+    """How much may run at once: halved where memory is short, and back in steps."""
+
+    NUM_STEPS = 8  # from nothing to all
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.now = most
+
+    @property
+    def is_reduced(self) -> bool:
+        return self.now < self._most
+
+    def reduce(self, to: int) -> None:
+        self.now = max(1, min(self.now, to))
+
+    def grow(self) -> None:
+        self.now = min(self._most, self.now + max(1, self._most // self.NUM_STEPS))
 
 
-def in_order(sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Sort by priority, the first to go first."""
-    return sorted(sequences, key=lambda s: (not _is_awaited(s), not s.is_final, s.deadline, s.id))
+def _order(sequence: Sequence) -> _Order:
+    """Return what sequences are sorted by; different for each, and fixed for its life."""
+    return (not _is_awaited(sequence), not sequence.is_final, sequence.deadline, sequence.id)
 
 
 def _is_awaited(sequence: Sequence) -> bool:

@@ -257,3 +257,60 @@ def test_pages_of_a_window_that_is_being_encoded_are_freed_when_that_has_ended()
     assert not work.sequences[0].cross_pages and scheduler.num_free_pages > num_free
     scheduler.release(work.sequences[1])
     assert scheduler.num_free_pages == scheduler.num_pages
+
+
+def test_finals_that_were_released_hold_up_no_other_final() -> None:
+    scheduler = Setup(max_encode_batch=1).scheduler
+    for id in range(3):
+        final = make_sequence(id, is_final=True)
+        scheduler.add(final)
+        work = scheduler.next()
+        assert isinstance(work, Encode)
+        scheduler.record(work, 1.0)
+        scheduler.release(final)
+    partial = make_sequence(3)
+    scheduler.add(partial)
+    work = scheduler.next()
+    assert isinstance(work, Encode)
+    scheduler.add(make_sequence(4, stream_id=4))
+    work = scheduler.next()
+    assert isinstance(work, Encode)
+    scheduler.record(work, 1.0)  # encoding has had more than its share
+    scheduler.add(make_sequence(5))
+    assert stepped(scheduler.next()) == [3, 4]
+    scheduler.add(make_sequence(6, is_final=True))
+    assert encoded(scheduler.next()) == [6]
+
+
+def test_what_was_short_of_memory_is_halved_for_windows_that_are_not_awaited_too() -> None:
+    scheduler = Setup(max_encode_batch=4).scheduler
+    scheduler.reduce_batch(Encode(tuple(make_sequence(n) for n in range(4))))
+    assert scheduler.max_encode_batch == 2 and scheduler.max_batch == 8
+    for number in range(4):
+        scheduler.add(make_sequence(number, deadline=float("inf")))
+    assert encoded(scheduler.next()) == [0, 1]
+    scheduler.reduce_batch(Step(tuple(make_sequence(n) for n in range(1))))
+    assert scheduler.max_batch == 1, "one always runs"
+    while scheduler.is_reduced:
+        scheduler.grow_batch()
+    assert (scheduler.max_encode_batch, scheduler.max_batch) == (4, 8)
+
+
+def test_windows_go_in_the_order_that_sorting_them_all_gives() -> None:
+    rng = random.Random(3)
+    scheduler = Setup(self_pages=1000, cross_pages=1000, max_encode_batch=1).scheduler
+    waiting: list[Sequence] = []
+    for id in range(300):
+        deadline = rng.choice([float("inf"), rng.random()])
+        sequence = make_sequence(id, is_final=rng.random() < 0.3, deadline=deadline)
+        if len(waiting) < 10:
+            scheduler.add(sequence)
+            waiting.append(sequence)
+        if rng.random() < 0.2:
+            gone = waiting.pop(rng.randrange(len(waiting)))
+            scheduler.release(gone)
+        elif rng.random() < 0.7 and waiting:
+            waiting.sort(key=lambda s: (s.deadline == float("inf"), not s.is_final, s.deadline))
+            work = scheduler.next()
+            assert encoded(work) == [waiting[0].id]
+            scheduler.release(waiting.pop(0))
