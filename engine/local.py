@@ -95,6 +95,16 @@ class LocalEngine:
         """Windows that are being decoded."""
         return self._scheduler.num_running
 
+    @property
+    def is_up(self) -> bool:
+        """Whether its thread decodes. Implements `engine.api.Watched`, with `num_restarts`."""
+        return not self._loop.has_died
+
+    @property
+    def num_restarts(self) -> int:
+        """Of itself, none: that takes another process."""
+        return 0
+
     def statistics(self) -> Mapping[str, float]:
         """Return the counters, and what is held now. Implements `engine.api.Measured`."""
         return {
@@ -102,6 +112,8 @@ class LocalEngine:
             "streams": self.num_streams,
             "waiting_windows": self.num_waiting,
             "running_windows": self.num_running,
+            "max_batch": self._scheduler.max_batch,
+            "max_encode_batch": self._scheduler.max_encode_batch,
             "pages": self.num_pages,
             "free_pages": self.num_free_pages,
         }

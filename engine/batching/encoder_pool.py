@@ -69,6 +69,7 @@ class EncoderPool:
         self._done: deque[Encoded] = deque()
         self._changed = threading.Condition()  # guards all of the above
         self._on_news: Callable[[], None] = lambda: None
+        self._failure: Exception | None = None  # that ended one of the threads
         self._is_closing = False
         self._threads = [
             threading.Thread(target=self._run, name=f"encoder-{n}", daemon=True)
@@ -126,6 +127,8 @@ class EncoderPool:
             self._changed.notify()
 
     def take_done(self) -> list[Encoded]:
+        if self._failure is not None:
+            raise self._failure
         done = []
         while self._done:
             done.append(self._done.popleft())
@@ -157,11 +160,16 @@ class EncoderPool:
         return True
 
     def _run(self) -> None:
-        while not self._is_closing:
-            if not self.encode_piece():
-                with self._changed:
-                    while self._next() is None and not self._is_closing:
-                        self._changed.wait()
+        try:
+            while not self._is_closing:
+                if not self.encode_piece():
+                    with self._changed:
+                        while self._next() is None and not self._is_closing:
+                            self._changed.wait()
+        except Exception as error:
+            # what an encode raises is caught where it is run; the rest is wrong for all of them
+            self._failure = error
+            self._on_news()
 
     def _next(self) -> EncodeJob | None:
         """Return the job that goes next of those that no thread has taken, or None.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from engine.api import Hypothesis, Segment
@@ -18,6 +20,8 @@ from engine.decoding.repetition import compression_ratio
 from engine.decoding.segments import SegmentTokens, decode_segments, parse_segments
 from engine.decoding.tokenizer import Tokenizer
 from engine.decoding.word_times import align_words
+
+logger = logging.getLogger(__name__)
 
 
 class AligningRunner(ModelRunner, Protocol):
@@ -73,7 +77,14 @@ class Finisher:
         parsed = parse_segments(sequence.tokens, self._tokenizer, window.start, window.end)
         segments = decode_segments(parsed, self._tokenizer)
         if sequence.word_times:
-            segments = self._align_words(request, parsed, segments)
+            try:
+                segments = self._align_words(request, parsed, segments)
+            except torch.AcceleratorError:
+                raise  # nothing works after that
+            except Exception:
+                # a text without word times is worth more than none
+                logger.exception("words could not be aligned")
+                self._counters.num_failures += 1
         text = "".join(segment.text for segment in segments)
         return Hypothesis(
             start=window.start,

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from collections.abc import Sequence as Rows
 from typing import Protocol
 
-import torch
-
 from engine.api import EngineBusy, EngineError, Samples, StreamLost
 from engine.batching.counters import Counters
-from engine.batching.encoder import Encoder, InFlight
+from engine.batching.encoder import Encoded, Encoder, InFlight
+from engine.batching.recovery import Recovery
 from engine.batching.request import Request
 from engine.batching.scheduler import Encode, Scheduler, Step
 from engine.batching.sequence import Sequence
@@ -78,6 +77,8 @@ class Loop:
         self._wake = threading.Condition()
         self._has_news = False  # of the encoder
         self._is_closing = False
+        self._has_died = False
+        self._recovery = Recovery(scheduler, runner, counters)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -92,6 +93,11 @@ class Loop:
         """Take a request out in any state; nothing happens if it is answered already."""
         self._post(request, False)
 
+    @property
+    def has_died(self) -> bool:
+        """Whether a fault ended the thread: nothing is decoded any more."""
+        return self._has_died
+
     def close(self) -> None:
         """Stop the thread, and answer all that is left with StreamLost."""
         with self._wake:
@@ -100,7 +106,8 @@ class Loop:
         if self._thread.is_alive():
             self._thread.join()
         self._encoder.close()
-        self._take_encoded()
+        if not self._has_died:
+            self._take_encoded()
 
     def _note_news(self) -> None:
         with self._wake:
@@ -115,6 +122,25 @@ class Loop:
             self._wake.notify()
 
     def _run(self) -> None:
+        reason = "the engine was closed"
+        try:
+            self._work()
+        except Exception:
+            # the edge of the engine: what is wrong here is wrong for all windows
+            logger.exception("the engine's thread died")
+            reason = "the engine died"
+            self._has_died = True
+        with self._wake:
+            self._is_closing = True  # nothing joins any more
+            left = [r for r, is_new in self._inbox if is_new]
+            self._inbox.clear()
+        for request in [*self._requests.values(), *left]:
+            if not self._has_died:
+                self._drop(request)
+            request.on_done(StreamLost(reason))
+        self._requests.clear()
+
+    def _work(self) -> None:
         has_more = False  # work that needs no news
         while True:
             is_idle = False
@@ -124,7 +150,7 @@ class Loop:
                 ):
                     is_idle = not self._wake.wait(self._until_tidy())
                 if self._is_closing:
-                    break
+                    return
                 self._has_news = False
             if is_idle or (
                 self._has_worked and time.monotonic() >= self._tidied_at + TIDY_INTERVAL_S
@@ -134,8 +160,6 @@ class Loop:
             has_worked = self.step()
             self._has_worked |= has_worked
             has_more = bool(self._requests) and has_worked
-        for request in (*self._requests.values(), *(r for r, is_new in self._inbox if is_new)):
-            self._answer(request, StreamLost("the engine was closed"))
 
     def _until_tidy(self) -> float | None:
         """Return the seconds without work until memory is given back, or None if there is none."""
@@ -151,6 +175,7 @@ class Loop:
         """
         self._take_messages()
         self._take_encoded()
+        self._recovery.grow()
         work = self._scheduler.next(self._encoder.admission)
         if isinstance(work, Encode):
             self._start_encoding(work)
@@ -170,40 +195,56 @@ class Loop:
 
     def _take_in(self, request: Request) -> None:
         sequence = request.sequence
+        self._requests[sequence.id] = request  # before anything can fail: it must be answered
         try:
             replaced = self._scheduler.add(sequence)
         except EngineBusy as error:
+            del self._requests[sequence.id]
             request.on_done(error)
             return
-        self._requests[sequence.id] = request
         if replaced is not None:
             older = self._requests[replaced.id]
             self._answer(older, EngineBusy("a newer window of the stream took its place"))
 
     def _start_encoding(self, work: Encode) -> None:
+        self._scheduler.begin_encoding(work)
+        self._encode(work)
+
+    def _encode(self, work: Encode) -> None:
         self._counters.num_encodes += 1
         self._counters.num_encoded += len(work.sequences)
-        self._scheduler.begin_encoding(work)
         audio = [self._requests[sequence.id].window.audio for sequence in work.sequences]
         self._encoder.start(work, audio)
 
     def _take_encoded(self) -> None:
-        for encoded in self._encoder.take_done():
-            self._counters.encode_s += encoded.duration_s
-            if encoded.error is not None:
-                self._fail(encoded.work, encoded.error)
-            self._scheduler.record(encoded.work, encoded.blocked_s)
-            self._scheduler.end_encoding(encoded.work)
+        while done := self._encoder.take_done():
+            for encoded in done:
+                self._counters.encode_s += encoded.duration_s
+                self._scheduler.record(encoded.work, encoded.blocked_s)
+                again = [] if encoded.error is None else self._lose_encode(encoded)
+                for work in again:
+                    self._encode(work)
+                is_again = {sequence.id for work in again for sequence in work.sequences}
+                over = tuple(s for s in encoded.work.sequences if s.id not in is_again)
+                self._scheduler.end_encoding(Encode(over))
+
+    def _lose_encode(self, encoded: Encoded) -> list[Encode]:
+        """Answer a window that cannot be encoded; of several, return what to encode again."""
+        assert encoded.error is not None
+        message = self._recovery.note(encoded.error, encoded.work)
+        again = self._recovery.halve(encoded.work)
+        if len(encoded.work.sequences) == 1:
+            request = self._requests.get(encoded.work.sequences[0].id)
+            if request is not None:
+                self._answer(request, StreamLost(message))
+        return again
 
     def _decode(self, step: Step) -> None:
-        """Run a decoder step; whatever it raises costs the windows in it and no others."""
+        """Run a decoder step; whatever it raises costs the windows that it is the fault of."""
         start = time.perf_counter()
-        try:
-            self._runner.step(step.sequences)
-            self._postprocess(step)
-        except Exception as error:
-            # the edge of the engine: a bug costs the requests that met it, never the service
-            self._fail(step, error)
+        for casualty in self._recovery.step(step.sequences):
+            self._answer(self._requests[casualty.sequence.id], StreamLost(casualty.message))
+        self._postprocess(step)
         duration_s = time.perf_counter() - start
         self._counters.decode_s += duration_s
         self._scheduler.record(step, duration_s)
@@ -213,28 +254,22 @@ class Loop:
         for sequence in step.sequences:
             # a runner may answer one step late
             has_language = sequence.needs_language and sequence.language_probabilities is not None
-            if sequence.is_stopped or has_language:
-                request = self._requests[sequence.id]
-                if self._finish(request):
-                    self._drop(request)
-
-    def _fail(self, work: Encode | Step, error: Exception) -> None:
-        """Answer the requests whose work failed."""
-        self._counters.num_failures += 1
-        if isinstance(error, torch.OutOfMemoryError):
-            logger.warning("out of memory with %d windows at once", len(work.sequences))
-            self._scheduler.reduce_batch(work)
-            message = "the engine was out of memory"
-        else:
-            logger.error("a step failed", exc_info=error)
-            message = "the engine failed"
-        for sequence in work.sequences:
-            if sequence.id in self._requests:
-                self._answer(self._requests[sequence.id], StreamLost(message))
+            request = self._requests.get(sequence.id)
+            if request is None or not (sequence.is_stopped or has_language):
+                continue
+            try:
+                is_answered = self._finish(request)
+            except Exception as error:
+                self._answer(request, StreamLost(self._recovery.note(error)))
+                continue
+            if is_answered:
+                self._drop(request)
 
     def _answer(self, request: Request, error: EngineError) -> None:
-        self._drop(request)
-        request.on_done(error)
+        try:
+            self._drop(request)
+        finally:
+            request.on_done(error)
 
     def _drop(self, request: Request) -> None:
         sequence = request.sequence

@@ -55,6 +55,7 @@ class Sequence:
     num_steps: int = 0  # decoder steps it took part in
     num_drafted: int = 0  # tokens proposed
     num_accepted: int = 0  # of those, tokens that were sampled too
+    num_failed_steps: int = 0  # that it took part in
 
     @property
     def num_positions(self) -> int:
@@ -71,11 +72,15 @@ class Sequence:
 
     def restart(self, temperature: float) -> None:
         """Forget the text, keep the encoded window: decode again at another temperature."""
+        self.begin_again()
+        self.temperature = temperature
+        self.attempt += 1
+
+    def begin_again(self) -> None:
+        """Forget the text, keep the encoded window: decode again as if for the first time."""
         self.tokens = []
         self.logprobs = []
         self.num_cached = 0
         self.draft = None
-        self.temperature = temperature
-        self.attempt += 1
         self.is_ended = False
         self.is_truncated = False

@@ -29,7 +29,15 @@ def metric_names() -> set[str]:
     service = app.state.service
     names = {f"wordwire_engine_{name}" for name in Counters().totals()}
     # of LocalEngine.statistics and RemoteEngine
-    for name in ("streams", "waiting_windows", "running_windows", "pages", "free_pages"):
+    for name in (
+        "streams",
+        "waiting_windows",
+        "running_windows",
+        "max_batch",
+        "max_encode_batch",
+        "pages",
+        "free_pages",
+    ):
         names.add(f"wordwire_engine_{name}")
     names |= {"wordwire_engine_up", "wordwire_engine_restarts"}
     for metric in service.metrics.registry.collect():

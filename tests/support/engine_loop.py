@@ -29,6 +29,7 @@ class FakeRunner:
     def __init__(self) -> None:
         self.failing: set[int] = set()
         self.unreadable: set[int] = set()  # fail while they are encoded
+        self.errors: dict[int, Exception] = {}  # what a step raises with these among others
         self.max_in_step: int | None = None  # sequences that memory is enough for in one step
         self.encoded: set[int] = set()
         self.held: set[int] = set()  # have decoded and are not forgotten
@@ -60,6 +61,8 @@ class FakeRunner:
             self.held.add(sequence.id)
             if sequence.id in self.failing:
                 raise RuntimeError("a kernel failed")
+            if sequence.id in self.errors:
+                raise self.errors[sequence.id]
             sequence.tokens.append(len(sequence.tokens))
             sequence.is_ended = len(sequence.tokens) == sequence.max_tokens
 
@@ -103,8 +106,11 @@ class LoopSetup:
             tidy,
         )
         self.results: dict[int, Result] = {}
+        self.unfinishable: set[int] = set()  # their texts cannot be written
 
     def finish(self, request: Request) -> bool:
+        if request.sequence.id in self.unfinishable:
+            raise KeyError("no such token")
         window, tokens = request.window, tuple(request.sequence.tokens)
         request.on_done(Hypothesis(window.start, window.end, (), "en", 1.0, tokens=tokens))
         return True
@@ -127,6 +133,12 @@ class LoopSetup:
             id, stream_id, is_final, deadline, KeptPositions(200), [0], num_tokens, 0
         )
         return Request(state, Window(0, np.zeros(16_000, np.float32)), sequence, on_done)
+
+    def tokens_of(self, id: int) -> tuple[int, ...]:
+        """Return the tokens of a window that was decoded."""
+        result = self.results[id]
+        assert isinstance(result, Hypothesis), result
+        return result.tokens
 
     @property
     def is_empty(self) -> bool:

@@ -128,3 +128,14 @@ def test_a_language_is_detected_before_the_text(base: Any) -> None:
     setup.say(" Bonjour.")
     assert setup.answer.language == "fr"
     assert setup.answer.language_probability == pytest.approx(0.95)
+
+
+def test_a_text_whose_words_cannot_be_aligned_is_answered_without_their_times(
+    base: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = Setup(base.tokenizer)
+    setup.sequence.word_times = True  # and the runner has no alignment
+    assert setup.say(" Good morning.")
+    (segment,) = setup.answer.segments
+    assert segment.text == " Good morning." and not segment.words
+    assert "words could not be aligned" in caplog.text
