@@ -1,7 +1,8 @@
 """Try the product with the lowest and with the newest versions that pyproject.toml allows.
 
 Builds a wheel and an environment for each outside the tree, with nothing but what the wheel asks
-for, and runs imports.py and smoke.py in it. `locked` is what the images in deploy/ install.
+for, and runs imports.py and smoke.py in it, then the tests of what depends on packages most.
+`locked` is what the images in deploy/ install.
 
     python tests/packages/versions.py [lowest] [newest] [locked] [--torch VERSION] [--keep FOLDER]
 
@@ -24,6 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # what the wheel is made of, as in deploy/Dockerfile
 SOURCES = ("pyproject.toml", "LICENSE", "README.md", "wordwire.py", "engine", "streamer", "clients")
+# the tests of sockets, audio files and downloads, and what they need beside the product
+SUITES = ("tests/streamer/transport", "tests/streamer/audio", "tests/engine/checkpoint")
+TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "httpx")
 WHICH = ("lowest", "newest", "locked")
 
 
@@ -53,16 +57,33 @@ def main() -> int:
             python = build_environment(work / name, wheel, name, arguments.torch)
             versions[name] = read_versions(python)
             print(f"built in {time.monotonic() - started:.0f} s", flush=True)
-            for script in ("imports.py", "smoke.py"):
-                # -I: neither this folder nor the tree is imported from
-                done = subprocess.run([python, "-I", ROOT / "tests/packages" / script], cwd=work)
-                if done.returncode:
-                    failed.append(f"{script} with the {name} versions")
+            failed += [f"{what} with the {name} versions" for what in try_environment(python)]
             print(f"{time.monotonic() - started:.0f} s in all", flush=True)
     print_table(versions)
     for failure in failed:
         print(f"FAILED: {failure}")
     return 1 if failed else 0
+
+
+def try_environment(python: Path) -> list[str]:
+    """Run what needs nothing but the product, then the tests that depend on packages most.
+
+    Returns:
+        What failed.
+    """
+    failed = []
+    for script in ("imports.py", "smoke.py"):
+        # -I, elsewhere: neither this folder nor the tree is imported from
+        command = [python, "-I", ROOT / "tests/packages" / script]
+        if subprocess.run(command, cwd=python.parent).returncode:
+            failed.append(script)
+    # no pin of the product is touched: nothing that it needs is needed by these
+    pins = read_lock("requirements-dev.lock")
+    run_pip(python, "install", *(f"{tool}=={pins[tool]}" for tool in TOOLS))
+    command = [python, "-m", "pytest", "-q", "-m", "not model and not browser", *SUITES]
+    if subprocess.run(command, cwd=ROOT).returncode:
+        failed.append("pytest")
+    return failed
 
 
 def read_dependencies() -> dict[str, str]:
