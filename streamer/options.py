@@ -1,15 +1,15 @@
 """One definition for the command line, the environment and the configuration file.
 
-A configuration is a frozen dataclass whose fields are made by `option`. From them come the
-command-line options (`--max-sessions`), the variables (`WORDWIRE_MAX_SESSIONS`) and the keys of
-the TOML file (`max_sessions`). What is given in several places counts in this order.
+A configuration is a frozen dataclass whose fields carry their help as metadata, as those made by
+`option` do. From them come the command-line options (`--max-sessions`), the variables
+(`WORDWIRE_MAX_SESSIONS`) and the keys of the TOML file (`max_sessions`). What is given in several
+places counts in this order.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import tomllib
 import types
 import typing
@@ -39,18 +39,16 @@ def option(default: T, meaning: str, group: str, *, is_secret: bool = False) -> 
 def add_options(parser: argparse.ArgumentParser, config: type[Any], group: str) -> None:
     """Add an option for every field of a configuration.
 
-    Fields not made by `option` are shown in `group`, with the comment above them as their meaning.
+    Fields whose metadata names no group are shown in `group`.
     Options that are not given are absent from the namespace, so that `build` can tell.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     hints = typing.get_type_hints(config)
-    comments = _comments(config)
     for field in dataclasses.fields(config):
         title = field.metadata.get("group", group)
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        meaning = field.metadata.get("help") or comments.get(field.name, "")
-        _add_option(groups[title], field, hints[field.name], meaning)
+        _add_option(groups[title], field, hints[field.name], field.metadata["help"])
 
 
 def build(
@@ -113,25 +111,6 @@ def check_names(table: Mapping[str, object], configs: Sequence[type[Any]]) -> No
     for name in table:
         if name not in known:
             raise OptionError(f"expected the name of an option, got {name!r}")
-
-
-def _comments(config: type[Any]) -> dict[str, str]:
-    """Find the comment above each field: the engine's config states its meanings only there."""
-    try:
-        lines = inspect.getsource(config).splitlines()
-    except OSError:  # installed without its source
-        return {}
-    found: dict[str, str] = {}
-    comment: list[str] = []
-    for line in map(str.strip, lines):
-        if line.startswith("#"):
-            comment.append(line.lstrip("# "))
-            continue
-        name = line.partition(":")[0]
-        if comment and name.isidentifier():
-            found[name] = " ".join(comment)
-        comment = []
-    return found
 
 
 def _add_option(

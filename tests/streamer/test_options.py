@@ -105,6 +105,12 @@ def test_every_option_of_the_service_says_what_it_means() -> None:
         assert field.metadata["help"] and field.metadata["group"], field.name
 
 
+def test_every_option_of_the_engine_says_what_it_means() -> None:
+    """In its metadata: comments are gone where Python was installed without its sources."""
+    for field in dataclasses.fields(EngineConfig):
+        assert field.metadata["help"], field.name
+
+
 def test_no_option_of_the_service_has_the_name_of_one_of_the_engine() -> None:
     names = [
         field.name
