@@ -210,8 +210,6 @@ class EchoEngine:
         self._name = name
         self._num_streams = 0
         self._num_cancelled = 0
-        self.is_up = True
-        self.num_restarts = 0
 
     @property
     def info(self) -> ModelInfo:
@@ -237,6 +235,21 @@ class EchoEngine:
 
     def note_cancelled(self) -> None:
         self._num_cancelled += 1
+
+    def die(self) -> None:
+        raise AssertionError("expected a MortalEchoEngine")
+
+
+class MortalEchoEngine(EchoEngine):
+    """One whose step loop can die, as that of the engine in a worker's process."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.is_up = True
+        self.num_restarts = 0
+
+    def die(self) -> None:
+        self.is_up = False
 
 
 class EchoStream:
@@ -269,7 +282,7 @@ class EchoStream:
             case ["odd"]:  # an answer that cannot be carried
                 return Hypothesis(0, 1, (), "en", object())  # type: ignore[arg-type]
             case ["dead"]:
-                self._engine.is_up = False
+                self._engine.die()
                 raise StreamLost("the engine's thread died")
         text = f" {self._options.language} {window.prompt} {window.audio.sum():.1f}"
         segment = Segment(text, window.start, window.end, False)
@@ -292,4 +305,4 @@ def make_echo(name: str) -> EchoEngine:
             raise KeywordError(response="404 from the hub")
         case "never":
             time.sleep(3600)
-    return EchoEngine(name)
+    return MortalEchoEngine(name)
