@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 RETRY_AFTER_S = 5.0  # when a client that found no room may ask again
+_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +17,28 @@ class Refusal:
     code: str  # a stable name for programs
     message: str
     retry_after_s: float | None = None
+    param: str | None = None  # the field or parameter that is refused
 
     @property
     def body(self) -> dict[str, object]:
-        return {"error": {"code": self.code, "message": self.message}}
+        """The refusal for every vendor's client: each reads the fields that it knows."""
+        is_key = self.status is HTTPStatus.UNAUTHORIZED
+        return {
+            "error": {
+                "message": self.message,
+                "type": self._kind,
+                "code": self.code,
+                "param": self.param,
+            },
+            "err_code": "INVALID_AUTH" if is_key else self.code.upper(),
+            "err_msg": self.message,
+        }
+
+    @property
+    def _kind(self) -> str:
+        """Return OpenAI's name for the class of the error."""
+        default = "server_error" if self.status >= 500 else "invalid_request_error"
+        return _KINDS.get(self.status, default)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -208,24 +208,7 @@ class Gate:
             # a person in front of a browser is asked for the key, as a password
             scheme = b"Basic" if scope["type"] == "http" and _wants_page(scope) else b"Bearer"
             headers.append((b"www-authenticate", scheme + b' realm="wordwire"'))
-        await _respond(scope, send, refusal.status, headers, _body(refusal))
-
-
-def _body(refusal: Refusal) -> bytes:
-    """Write a refusal for every vendor's client: each reads the fields that it knows."""
-    kind = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-    return json.dumps(
-        {
-            "error": {
-                "message": refusal.message,
-                "type": kind.get(refusal.status, "server_error"),
-                "code": refusal.code,
-                "param": None,
-            },
-            "err_code": "INVALID_AUTH" if refusal.status == 401 else refusal.code.upper(),
-            "err_msg": refusal.message,
-        }
-    ).encode()
+        await _respond(scope, send, refusal.status, headers, json.dumps(refusal.body).encode())
 
 
 def _take_credentials(scope: Scope) -> Credentials:

@@ -1,20 +1,35 @@
 """The bounds of a TCP connection below its messages.
 
-How many there may be, how long a request's head may take, how many pongs may wait.
+How many there may be, how long a request's head and a handshake may take, how many pongs may wait.
 
 uvicorn waits for ever for the first bytes of a request. A connection that says nothing, or a letter
-a minute, would hold its descriptor for as long as its owner likes.
+a minute, would hold its descriptor for as long as its owner likes. A handshake whose head
+websockets cannot read is neither answered nor closed by uvicorn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+from asyncio.transports import BaseTransport
+from collections.abc import Callable
+from http import HTTPStatus
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidMessage
+from websockets.http11 import Request
+
+from streamer.access.refusal import Refusal
+
+logger = logging.getLogger(__name__)
 
 MAX_UNREAD_BYTES = 256 * 1024  # of pongs; text waits at 64 KiB and is given up by its sender
+UNREADABLE_MESSAGE = (
+    "expected a WebSocket handshake of at most 128 headers of at most 8 KiB each, without a body"
+)
 BUSY_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
@@ -72,10 +87,80 @@ def guard(max_connections: int, head_timeout_s: float) -> type[GuardedProtocol]:
 
 
 class GuardedSocket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, which answers pings whether the answers are read or not."""
+    """uvicorn's WebSocket protocol with bounds. `guard_socket` sets them.
+
+    Every handshake is answered, and pings are answered whether the answers are read or not.
+    """
+
+    handshake_timeout_s: float
+    note_refusal: Callable[[int], None]  # called with the status of a handshake that failed
+
+    _handshake_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        self._handshake_timer = self.loop.call_later(self.handshake_timeout_s, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self._refuse(self.conn.handshake_exc)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            logger.debug("a handshake was refused: %d", self.response.status_code)
+            self.note_refusal(self.response.status_code)
 
     def handle_ping(self) -> None:
         if self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self.transport.abort()
             return
         super().handle_ping()
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer a handshake whose head cannot be read, and close."""
+        # a head with too much in it has an exception of its own in websockets
+        is_invalid = isinstance(error, InvalidMessage)
+        status = (
+            HTTPStatus.BAD_REQUEST if is_invalid else HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        )
+        logger.debug("a handshake cannot be read: %s", type(error).__name__)
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        self.note_refusal(status)
+        self.transport.write(_response(Refusal(status, "invalid_handshake", UNREADABLE_MESSAGE)))
+        self.transport.close()
+
+    def _give_up(self) -> None:
+        if not self.handshake_complete:
+            self.transport.abort()
+
+
+def guard_socket(
+    handshake_timeout_s: float, note_refusal: Callable[[int], None]
+) -> type[GuardedSocket]:
+    """Make a protocol class with these bounds; uvicorn builds its protocols from a class."""
+    return type(
+        "GuardedSocket",
+        (GuardedSocket,),
+        {
+            "handshake_timeout_s": handshake_timeout_s,
+            "note_refusal": staticmethod(note_refusal),
+        },
+    )
+
+
+def _response(refusal: Refusal) -> bytes:
+    """Write a refusal as the whole of an HTTP answer."""
+    body = json.dumps(refusal.body).encode()
+    head = (
+        f"HTTP/1.1 {int(refusal.status)} {refusal.status.phrase}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from streamer.config import ServerConfig
 from streamer.service import Service
-from streamer.transport.guard import GuardedSocket, guard
+from streamer.transport.guard import guard, guard_socket
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,10 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=guard(config.max_connections, config.request_timeout_s),
-                ws=GuardedSocket,
+                ws=guard_socket(
+                    config.request_timeout_s,
+                    lambda status: service.metrics.refused(str(status)),
+                ),
                 ws_max_size=MAX_FRAME_BYTES,
                 ws_ping_interval=PING_INTERVAL_S,
                 ws_ping_timeout=None,

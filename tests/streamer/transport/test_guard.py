@@ -12,6 +12,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from streamer.config import ServerConfig
+from streamer.transport.guard import GuardedSocket
 from tests.support.running_service import running
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -81,6 +82,59 @@ async def test_connections_beyond_the_limit_are_answered_and_closed() -> None:
         assert answer.startswith(b"HTTP/1.1 503") and b"Retry-After" in answer
         for _, each in (*held, (reader, writer)):
             each.close()
+
+
+HANDSHAKE = (
+    b"%s /v1/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        HANDSHAKE % b"GET" + b"Cookie: " + b"c" * 9000 + b"\r\n",
+        HANDSHAKE % b"GET" + b"".join(b"X-%d: 1\r\n" % i for i in range(130)),
+        HANDSHAKE % b"GET"
+        + b"Sec-WebSocket-Protocol: "
+        + b",".join(b"chat%d" % i for i in range(2000))
+        + b"\r\n",
+        HANDSHAKE % b"GET" + b"Content-Length: 5\r\n",
+        HANDSHAKE % b"GET" + b"Transfer-Encoding: chunked\r\n",
+        HANDSHAKE % b"POST",
+        HANDSHAKE % b"POST" + b"Content-Length: 5\r\n",
+        (HANDSHAKE % b"GET").replace(b"-Key: ", b"-Key: x"),
+        (HANDSHAKE % b"GET").replace(b"/v1/stream", b"/" + b"p" * 9000),
+    ],
+    ids="cookie headers subprotocols length chunked method method-and-length key path".split(),
+)
+async def test_a_handshake_that_cannot_be_read_is_answered_closed_and_counted(head: bytes) -> None:
+    async with running(config=config()) as service:
+        reader, writer = await asyncio.open_connection(service.host, service.port)
+        writer.write(head + b"\r\n")
+        async with asyncio.timeout(30):
+            answer = await reader.read()
+        status = answer[:12]
+        assert status in (b"HTTP/1.1 400", b"HTTP/1.1 431", b"HTTP/1.1 405"), answer
+        reason = f'wordwire_refusals_total{{reason="{status[-3:].decode()}"}} 1.0'
+        assert reason in service.service.metrics.render().decode()
+        writer.close()
+        async with connect(f"{service.ws}/v1/stream?language=en") as socket:
+            assert "ready" in str(await socket.recv())
+
+
+async def test_a_handshake_that_is_not_answered_in_time_is_broken_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(GuardedSocket, "run_asgi", never)
+    async with running(config=config(request_timeout_s=0.2)) as service:
+        reader, writer = await asyncio.open_connection(service.host, service.port)
+        writer.write(HANDSHAKE % b"GET" + b"\r\n")
+        assert await _drops(reader)
+        writer.close()
 
 
 async def test_a_ping_is_answered() -> None:
