@@ -51,7 +51,7 @@ class ServerConfig:
         0.0, "seconds of audio a minute of such a key; 0 for no limit", "access"
     )
     max_failed_attempts: int = option(
-        30, "requests a minute without a valid key before an address is made to wait", "access"
+        30, "wrong keys a minute before further ones of an address have to wait", "access"
     )
 
     max_sessions: int = option(

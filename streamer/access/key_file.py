@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from streamer.access.keys import (
@@ -30,6 +31,8 @@ class KeySource:
         self._limits = KeyLimits(
             config.key_max_sessions or None, config.key_audio_s_per_minute or None
         )
+        # called when other keys are in force; set by the gate, which closes what a lost key opened
+        self.on_reload: Callable[[], None] = lambda: None
         self._stamp: tuple[int, int, int] | None = None  # of the file as it was read last
         self.access = Access(
             self._read(),
@@ -45,6 +48,7 @@ class KeySource:
             logger.error("the keys stay as they are: %s", error)
         else:
             logger.info("%d keys in force", len(self.access.ring))
+            self.on_reload()
 
     def reload_if_changed(self) -> None:
         if self._path is not None and self._look() != self._stamp:

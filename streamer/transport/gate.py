@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import Counter
 from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +29,7 @@ from streamer.access.keys import ANYONE, ApiKey, current_key, digest_of
 from streamer.access.limits import Attempts
 from streamer.access.refusal import Refusal, no_room
 from streamer.service import Service
+from streamer.transport.open_sockets import OpenSocket, OpenSockets
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +46,10 @@ class Gate:
         self._app = app
         self._service = service
         self._attempts = Attempts(service.config.max_failed_attempts)
-        self._sockets: Counter[str] = Counter()  # open, by address
-        service.metrics.watch("open_sockets", "Sockets open now", lambda: self.num_sockets)
+        config = service.config
+        self._sockets = OpenSockets(config.max_connections, config.max_connections_per_address)
+        service.metrics.watch("open_sockets", "Sockets open now", lambda: len(self._sockets))
+        service.keys.on_reload = lambda: self._sockets.close_revoked(service.access.is_valid)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -95,62 +97,41 @@ class Gate:
         access = self._service.access
         if not access.is_required:
             return ANYONE
+        shown = found.candidates + ([found.cookie] if found.cookie else [])
+        if (key := access.identify(shown, time.time())) is not None:
+            return key  # whatever others of its address try, it passes
+        if not shown:
+            # not a guess: a page's first request, or a scraper's
+            return Refusal(HTTPStatus.UNAUTHORIZED, "invalid_api_key", "an API key is needed")
         address, now = _address(scope), time.monotonic()
         if wait_s := self._attempts.wait_s(address, now):
-            self._service.metrics.refused("too_many_attempts")
             return Refusal(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too_many_attempts",
                 "too many requests without a valid key",
                 wait_s,
             )
-        shown = found.candidates + ([found.cookie] if found.cookie else [])
-        key = access.identify(shown, time.time())
-        if key is not None:
-            return key
-        if shown:
-            # a request without a credential is not a guess: a page's first one, or a scraper's
-            self._attempts.fail(address, now)
-        what = "this key is not valid" if shown else "an API key is needed"
-        return Refusal(HTTPStatus.UNAUTHORIZED, "invalid_api_key", what)
+        self._attempts.fail(address, now)
+        return Refusal(HTTPStatus.UNAUTHORIZED, "invalid_api_key", "this key is not valid")
 
     async def _pass_socket(
         self, scope: Scope, receive: Receive, send: Send, key: ApiKey, found: Credentials
     ) -> None:
-        config, address = self._service.config, _address(scope)
-        most = config.max_connections_per_address
-        if self._sockets.total() >= config.max_connections or 0 < most <= self._sockets[address]:
+        address = _address(scope)
+        if not self._sockets.has_room(address):
             await self._refuse(scope, send, no_room("busy", "too many open sockets"))
             return
-        self._sockets[address] += 1
-        try:
-            await self._app(
-                scope,
-                self._receiving(receive, send, key),
-                self._sending(send, found.subprotocols),
-            )
-        finally:
-            self._sockets[address] -= 1
-            if not self._sockets[address]:
-                del self._sockets[address]
+        send = self._sending(send, found.subprotocols)
+        async with self._sockets.hold(address, key, send) as socket:
+            await self._app(scope, self._receiving(receive, socket), send)
 
-    @property
-    def num_sockets(self) -> int:
-        """Sockets open now."""
-        return self._sockets.total()
-
-    def _receiving(self, receive: Receive, send: Send, key: ApiKey) -> Receive:
-        """Break the connection off when its key is revoked."""
+    def _receiving(self, receive: Receive, socket: OpenSocket) -> Receive:
+        """Count the closes that clients ask for."""
 
         async def wrapped() -> Message:
             message = await receive()
-            if message["type"] == "websocket.disconnect":
+            if message["type"] == "websocket.disconnect" and socket.closing is None:
                 self._service.metrics.closed(message.get("code", 1005), by_client=True)
-            if message["type"] == "websocket.receive" and not self._service.access.is_valid(key):
-                logger.info("a socket of key %r is closed: the key is gone", key.name)
-                code = wire.CLOSE_PROTOCOL_ERROR
-                await send({"type": "websocket.close", "code": code, "reason": "key revoked"})
-                return {"type": "websocket.disconnect", "code": code}
             return message
 
         return wrapped
@@ -197,8 +178,7 @@ class Gate:
         return b"set-cookie", (text + secure).encode()
 
     async def _refuse(self, scope: Scope, send: Send, refusal: Refusal) -> None:
-        if refusal.code != "too_many_attempts":
-            self._service.metrics.refused(refusal.code)
+        self._service.metrics.refused(refusal.code)
         logger.debug("refused %s from %s: %s", scope["path"], _address(scope), refusal.code)
         headers = [
             (name.lower().encode(), value.encode()) for name, value in refusal.headers.items()
