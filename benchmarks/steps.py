@@ -20,7 +20,7 @@ from benchmarks.support.hardware import describe
 from benchmarks.support.recordings import list_recordings
 from engine.api import SAMPLE_RATE, Samples, Task
 from engine.batching.draft import Draft
-from engine.batching.encoder_pool import DECODER_THREADS
+from engine.batching.encoder_threads import DECODER_THREADS
 from engine.batching.page_pool import PagePool
 from engine.batching.sequence import Phase, Sequence
 from engine.build import CROSS_PAGE_SIZE, DEFAULT_FOLD, SELF_PAGE_SIZE

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from clients.handshake import DEFAULT_URL, ClientError, NoServer, Refused, open_socket
-from clients.keeper import Keeper
+from clients.resume_buffer import Keeper
 from clients.retry import Retries
 from streamer import protocol
 from streamer.protocol import Done, Error, Ready, ServerMessage, Start

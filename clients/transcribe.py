@@ -34,7 +34,7 @@ from clients.captions import (
 from clients.client import connect
 from clients.display import Display
 from clients.handshake import ClientError, NoServer
-from clients.keeper import SAMPLE_BYTES
+from clients.resume_buffer import SAMPLE_BYTES
 from streamer.protocol import Final
 
 FORMATS = {

@@ -9,8 +9,9 @@ import torch
 
 from engine.api import SAMPLE_RATE
 from engine.batching.counters import Counters
-from engine.batching.encoder import DeviceEncoder, Encoder
-from engine.batching.encoder_pool import EncoderPool
+from engine.batching.device_encoder import DeviceEncoder
+from engine.batching.encoder_interface import Encoder
+from engine.batching.encoder_threads import EncoderThreads
 from engine.batching.finish import AligningRunner
 from engine.batching.page_pool import PagePool
 from engine.batching.runner import EagerRunner
@@ -135,7 +136,7 @@ def build_eager_components(spec: BuildSpec, counters: Counters) -> Components:
         max_background_batch=1 if is_cpu else None,
     )
     encoder = (
-        EncoderPool(runner.encode_in_pieces, spec.num_threads)
+        EncoderThreads(runner.encode_in_pieces, spec.num_threads)
         if is_cpu
         else DeviceEncoder(runner.encode)
     )

@@ -18,7 +18,7 @@ from streamer.protocols.openai.realtime import route as openai_realtime
 from streamer.protocols.twilio import route as twilio
 from streamer.protocols.whisperlive import route as whisperlive
 from streamer.service import Service
-from streamer.transport.gate import Gate
+from streamer.transport.access_gate import Gate
 from streamer.web import document, health, page, status
 
 # each has routes(service)

@@ -24,7 +24,7 @@ PURE = [
     "streamer/schema.py",
     "streamer/wire.py",
     "engine/decoding",
-    "clients/keeper.py",
+    "clients/resume_buffer.py",
     "clients/subtitles.py",
 ]
 # the folders and the modules beside them, lowest first: each may import those above it in the list

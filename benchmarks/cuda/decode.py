@@ -13,7 +13,7 @@ from benchmarks.support.random_model import make_config, make_weights
 from engine.checkpoint.model_config import ModelConfig
 from engine.cuda.batch import KEEP, Row
 from engine.cuda.build import build_model
-from engine.cuda.graphs import DecoderGraphs
+from engine.cuda.decoder_graphs import DecoderGraphs
 from engine.cuda.paged_attention import Pools
 from engine.cuda.sampler import Sampler
 from engine.decoding.rules import Rules

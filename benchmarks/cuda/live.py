@@ -23,7 +23,7 @@ from benchmarks.support.jobs import Job, run_jobs
 from benchmarks.support.random_model import make_config, make_weights
 from engine.api import SAMPLE_RATE, EngineBusy, Samples
 from engine.batching.counters import Counters
-from engine.batching.encoder import InFlight
+from engine.batching.device_encoder import InFlight
 from engine.batching.page_pool import PagePool
 from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler
 from engine.batching.sequence import Sequence

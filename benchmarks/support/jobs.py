@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.api import SAMPLE_RATE, Samples
+from engine.batching.device_encoder import InFlight
 from engine.batching.draft import Draft
-from engine.batching.encoder import InFlight
 from engine.batching.loop import ModelRunner
 from engine.batching.request import MAX_TOKENS
 from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode, Scheduler

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from engine.api import EngineBusy, EngineError, Samples, StreamLost
 from engine.batching.counters import Counters
-from engine.batching.encoder import Encoded, Encoder, InFlight
+from engine.batching.device_encoder import InFlight
+from engine.batching.encoder_interface import Encoded, Encoder
 from engine.batching.recovery import Recovery
 from engine.batching.request import Request
 from engine.batching.scheduler import Encode, Scheduler, Step
@@ -32,7 +33,7 @@ class ModelRunner(Protocol):
     """What runs the model for the loop and its encoder; tests run the loop without a model."""
 
     def encode(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> InFlight | None:
-        """Encode windows, or start to: see `engine.batching.encoder.DeviceEncoder`."""
+        """Encode windows, or start to: see `engine.batching.device_encoder.DeviceEncoder`."""
         ...
 
     def step(self, sequences: Rows[Sequence]) -> None:

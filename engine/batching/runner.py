@@ -18,8 +18,9 @@ from torch import Tensor
 
 from engine.api import Samples
 from engine.batching.counters import Counters
+from engine.batching.draft_verification import accept_sampled
 from engine.batching.sequence import Sequence
-from engine.batching.step_input import StepInput, accept_sampled, make_step_input
+from engine.batching.step_input import StepInput, make_step_input
 from engine.decoding.rules import (
     Rules,
     RuleState,
@@ -81,7 +82,7 @@ class EagerRunner:
             pass
 
     def encode_in_pieces(self, sequences: Rows[Sequence], audio: Rows[Samples]) -> Iterator[int]:
-        """Encode a layer at a time: see `engine.batching.encoder_pool.EncodeInPieces`.
+        """Encode a layer at a time: see `engine.batching.encoder_threads.EncodeInPieces`.
 
         Several may be under way, in one thread or in several, beside one that runs the decoder.
         """

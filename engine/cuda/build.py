@@ -12,9 +12,9 @@ from engine.batching.counters import Counters
 from engine.checkpoint.model_config import ModelConfig
 from engine.checkpoint.weights import Weights
 from engine.cuda.batch import list_sizes
-from engine.cuda.encoder import EncoderGraphs
+from engine.cuda.decoder_graphs import DecoderGraphs
+from engine.cuda.encoder_graphs import EncoderGraphs
 from engine.cuda.fp8 import Fp8Layers
-from engine.cuda.graphs import DecoderGraphs
 from engine.cuda.layers import FEW_ROWS_WARPS, MANY_ROWS_WARPS, CudaLayers
 from engine.cuda.paged_attention import PagedAttention, Pools
 from engine.cuda.runner import CudaRunner

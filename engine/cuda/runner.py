@@ -17,9 +17,10 @@ from torch import Tensor
 
 from engine.api import Samples
 from engine.batching.counters import Counters
+from engine.batching.draft_verification import accept_sampled
 from engine.batching.runner import align
 from engine.batching.sequence import Phase, Sequence
-from engine.batching.step_input import accept_sampled, make_step_input
+from engine.batching.step_input import make_step_input
 from engine.cuda.batch import KEEP, Row
 from engine.cuda.launch import Done, Launched, read_results
 from engine.decoding.rules import Rules
@@ -28,8 +29,8 @@ from engine.model.attention import Attention
 from engine.model.whisper import Whisper
 
 if TYPE_CHECKING:  # they import Triton; the runner's own logic is tested without
-    from engine.cuda.encoder import EncoderGraphs
-    from engine.cuda.graphs import DecoderGraphs
+    from engine.cuda.decoder_graphs import DecoderGraphs
+    from engine.cuda.encoder_graphs import EncoderGraphs
     from engine.cuda.paged_attention import Pools
 
 NUM_SEEDS = 1 << 22  # the kernel makes room for positions below it

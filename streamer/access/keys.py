@@ -1,6 +1,6 @@
 """Who may use the service: API keys, and the short-lived tokens that browsers get in their place.
 
-No I/O and no clock: the gate (streamer.transport.gate) takes credentials out of requests with
+No I/O and no clock: streamer.transport.access_gate takes credentials out of requests with
 streamer.access.credentials and asks here. Keys are held as SHA-256 digests only. A key drawn at
 random leaves nothing to guess, so neither salt nor a slow hash is needed; a key that a person made
 up is as weak as it is.

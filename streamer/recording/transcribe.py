@@ -21,8 +21,8 @@ from engine.api import (
     Word,
 )
 from streamer.recording.chunk import Chunk, Chunker
-from streamer.session.retry import may_retry
-from streamer.transcription.agreement import num_covered
+from streamer.session.engine_retry import may_retry
+from streamer.transcription.alignment import num_covered
 from streamer.transcription.hallucination import MIN_REST_LENGTH, filter_hypothesis, reject_reason
 from streamer.transcription.language_vote import MIN_LANGUAGE_PROBABILITY
 from streamer.transcription.settings import SessionSettings

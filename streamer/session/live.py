@@ -17,8 +17,8 @@ from typing import Self
 from engine.api import SAMPLE_RATE, Engine, EngineBusy, StreamLost
 from streamer.audio.pcm import AudioDecoder, AudioFormat
 from streamer.session.channel import Channel
+from streamer.session.engine_retry import may_retry
 from streamer.session.meter import SessionMeter
-from streamer.session.retry import may_retry
 from streamer.transcription.events import Event
 from streamer.transcription.settings import SessionSettings
 

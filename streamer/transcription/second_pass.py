@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.api import SAMPLE_RATE, Hypothesis, Samples, Word
-from streamer.transcription.agreement import behind, uncovered
+from streamer.transcription.alignment import behind, uncovered
 from streamer.transcription.buffer import AudioBuffer
 from streamer.transcription.hallucination import filter_hypothesis
-from streamer.transcription.transcript import MIN_SURE_PROBABILITY
+from streamer.transcription.stability import MIN_SURE_PROBABILITY
 from streamer.transcription.utterance import Utterance
 
 SECOND_PASS_MAX_LENGTH = 9 * SAMPLE_RATE // 2  # 4.5 s: longer utterances are context enough

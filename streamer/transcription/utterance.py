@@ -11,7 +11,7 @@ from streamer.transcription.hallucination import (
     filter_hypothesis,
 )
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.transcript import COMMIT_POLICIES, Transcript
+from streamer.transcription.stability import COMMIT_POLICIES, Transcript
 from streamer.transcription.word import fit, is_sentence_end, join
 
 CONTEXT_LENGTH = 6 * SAMPLE_RATE  # of settled audio kept in a window: fewer errors than without

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from streamer.config import ServerConfig
 from streamer.service import Service
-from streamer.transport.guard import guard, guard_socket
+from streamer.transport.tcp_limits import guard, guard_socket
 
 logger = logging.getLogger(__name__)
 

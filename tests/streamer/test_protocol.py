@@ -18,7 +18,7 @@ import engine.api
 from streamer import protocol
 from streamer.audio import pcm
 from streamer.protocol import CLIENT_TYPES, SERVER_TYPES
-from streamer.protocols.native import input
+from streamer.protocols.native import audio_input as input
 from streamer.transcription import events, settings
 from streamer.wire import ClientFault
 

@@ -10,8 +10,8 @@ import torch
 
 from engine.api import Hypothesis, Samples, StreamOptions, Window
 from engine.batching.counters import Counters
-from engine.batching.encoder import DeviceEncoder, InFlight
-from engine.batching.encoder_pool import EncoderPool
+from engine.batching.device_encoder import DeviceEncoder, InFlight
+from engine.batching.encoder_threads import EncoderThreads
 from engine.batching.loop import Loop
 from engine.batching.page_pool import PagePool
 from engine.batching.request import Request, Result, StreamState
@@ -96,7 +96,9 @@ class LoopSetup:
             max_background_batch=1 if num_threads else None,
         )
         self.counters = Counters()
-        self.pool = EncoderPool(self.runner.encode_in_pieces, num_threads) if num_threads else None
+        self.pool = (
+            EncoderThreads(self.runner.encode_in_pieces, num_threads) if num_threads else None
+        )
         self.loop = Loop(
             self.scheduler,
             self.runner,

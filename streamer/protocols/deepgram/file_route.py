@@ -21,6 +21,7 @@ from engine.api import EngineBusy, InvalidRequest
 from streamer.audio.error import AudioError
 from streamer.audio.file_source import Recording
 from streamer.audio.probe import RawFormat
+from streamer.protocols.deepgram.file_response import write_response
 from streamer.protocols.deepgram.http import (
     PATH,
     check_language,
@@ -30,7 +31,6 @@ from streamer.protocols.deepgram.http import (
 )
 from streamer.protocols.deepgram.messages import describe_model
 from streamer.protocols.deepgram.options import ListenOptions, parse_options
-from streamer.protocols.deepgram.response import write_response
 from streamer.recording.collector import Collector
 from streamer.service import Service
 from streamer.transport.connection import race, read_query

@@ -10,8 +10,8 @@ from http import HTTPStatus
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from streamer.protocols.deepgram.audio_input import DeepgramInput
 from streamer.protocols.deepgram.http import PATH, check_language, error_response, refused
-from streamer.protocols.deepgram.input import DeepgramInput
 from streamer.protocols.deepgram.options import parse_options
 from streamer.protocols.deepgram.session import ListenSession
 from streamer.service import Service

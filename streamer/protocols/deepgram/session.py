@@ -10,10 +10,10 @@ import logging
 from engine.api import ModelInfo
 from streamer import wire
 from streamer.protocols.deepgram import messages
+from streamer.protocols.deepgram.audio_input import DeepgramInput
 from streamer.protocols.deepgram.http import timestamp
-from streamer.protocols.deepgram.input import DeepgramInput
+from streamer.protocols.deepgram.live_results import ResultsWriter
 from streamer.protocols.deepgram.options import ListenOptions, parse_hotwords
-from streamer.protocols.deepgram.results import ResultsWriter
 from streamer.service import Service
 from streamer.session.live import LiveSession
 from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race

@@ -6,7 +6,7 @@ import numpy as np
 
 from streamer.audio.pcm import AudioFormat
 from streamer.protocol import Start
-from streamer.protocols.native.input import CONTAINER
+from streamer.protocols.native.audio_input import CONTAINER
 from streamer.wire import ClientFault
 
 

@@ -16,7 +16,7 @@ from engine.api import Task
 from streamer import protocol, wire
 from streamer.access.keys import current_key
 from streamer.protocol import ServerMessage, Start
-from streamer.protocols.native.input import AudioInput
+from streamer.protocols.native.audio_input import AudioInput
 from streamer.protocols.native.journal import Journal
 from streamer.protocols.native.sample_check import SampleCheck
 from streamer.service import Service

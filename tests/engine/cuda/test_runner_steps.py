@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 
 from engine.batching.counters import Counters
+from engine.batching.device_encoder import DeviceEncoder
 from engine.batching.draft import Draft
-from engine.batching.encoder import DeviceEncoder
 from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode
 from engine.batching.sequence import Phase, Sequence
 from engine.cuda.batch import KEEP, Row

@@ -22,9 +22,9 @@ from streamer.protocols.openai.realtime.secrets import SecretSessions
 from streamer.protocols.openai.realtime.session import RealtimeSession
 from streamer.protocols.vllm.session import VllmSession
 from streamer.service import Service
+from streamer.transport.access_gate import SHOWN_DIGESTS
 from streamer.transport.connection import Limits, accept, refuse
 from streamer.transport.edge import serve
-from streamer.transport.gate import SHOWN_DIGESTS
 
 PATH = "/v1/realtime"
 MAX_AUDIO_BYTES = 15 << 20  # of one append, as at OpenAI

@@ -18,7 +18,7 @@ from streamer.protocols.openai.error import ApiError, served_model
 from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.protocols.openai.realtime.secrets import SecretSessions
 from streamer.service import Service
-from streamer.transport.gate import SHOWN_DIGESTS
+from streamer.transport.access_gate import SHOWN_DIGESTS
 
 DEFAULT_LIFETIME_S = 600
 BETA_LIFETIME_S = 60  # the Beta's

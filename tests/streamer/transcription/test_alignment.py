@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Word
-from streamer.transcription.agreement import behind, num_agreed, num_covered, uncovered
+from streamer.transcription.alignment import behind, num_agreed, num_covered, uncovered
 from tests.support.words import said
 
 

@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from streamer.config import ServerConfig
-from streamer.transport.guard import GuardedSocket
+from streamer.transport.tcp_limits import GuardedSocket
 from tests.support.running_service import running
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"

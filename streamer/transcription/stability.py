@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.api import Word
-from streamer.transcription.agreement import behind, num_agreed, uncovered
+from streamer.transcription.alignment import behind, num_agreed, uncovered
 from streamer.transcription.settings import Delay
 
 

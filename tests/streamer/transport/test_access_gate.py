@@ -23,7 +23,7 @@ from streamer.access import key_file
 from streamer.access.keys import digest_of
 from streamer.app import create_app
 from streamer.config import ServerConfig
-from streamer.transport.gate import OPEN_PATHS
+from streamer.transport.access_gate import OPEN_PATHS
 from tests.support.engines import CountingEngine
 from tests.support.running_service import Running, running
 from tests.support.waiting import until

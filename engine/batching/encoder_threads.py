@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.api import Samples
-from engine.batching.encoder import Encoded
+from engine.batching.encoder_interface import Encoded
 from engine.batching.scheduler import Admission, Encode, Step
 from engine.batching.sequence import Phase, Sequence
 
@@ -48,11 +48,11 @@ class EncodeJob:
     error: Exception | None = None  # why it failed
 
 
-class EncoderPool:
+class EncoderThreads:
     """Encodes as many batches at once as there are threads, and one window of a recording.
 
-    Implements `engine.batching.encoder.Encoder`. `encode_piece` runs in the threads that `open`
-    starts, or in a test's.
+    Implements `engine.batching.encoder_interface.Encoder`. `encode_piece` runs in the threads that
+    `open` starts, or in a test's.
     """
 
     def __init__(self, encode_in_pieces: EncodeInPieces, num_threads: int = 1) -> None:

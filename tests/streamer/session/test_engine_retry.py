@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from streamer.session import retry
-from streamer.session.retry import MAX_LOSSES, RETRY_S, may_retry
+from streamer.session import engine_retry as retry
+from streamer.session.engine_retry import MAX_LOSSES, RETRY_S, may_retry
 
 
 async def test_each_further_loss_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:

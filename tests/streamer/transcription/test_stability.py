@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from streamer.transcription.settings import Delay
-from streamer.transcription.transcript import COMMIT_POLICIES, CommitPolicy, Transcript
+from streamer.transcription.stability import COMMIT_POLICIES, CommitPolicy, Transcript
 from streamer.transcription.word import join
 from tests.support.words import said
 

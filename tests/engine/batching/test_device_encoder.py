@@ -8,7 +8,7 @@ from collections.abc import Sequence as Rows
 import pytest
 
 from engine.api import Hypothesis, Samples, StreamLost
-from engine.batching.encoder import DeviceEncoder
+from engine.batching.device_encoder import DeviceEncoder
 from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE
 from engine.batching.sequence import Sequence
 from tests.support.engine_loop import FakeRunner, LoopSetup

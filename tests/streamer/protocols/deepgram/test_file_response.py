@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 
 from engine.api import Hypothesis, ModelInfo, Segment, Word
+from streamer.protocols.deepgram.file_response import write_response
 from streamer.protocols.deepgram.messages import describe_model
 from streamer.protocols.deepgram.options import parse_options
-from streamer.protocols.deepgram.response import write_response
 from streamer.recording.collector import Collector
 
 S = 16_000

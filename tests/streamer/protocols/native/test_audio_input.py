@@ -7,7 +7,7 @@ import pytest
 
 from streamer.audio.error import AudioError
 from streamer.audio.pcm import AudioFormat
-from streamer.protocols.native.input import CONTAINER, AudioInput
+from streamer.protocols.native.audio_input import CONTAINER, AudioInput
 from tests.support.audio import riff
 
 

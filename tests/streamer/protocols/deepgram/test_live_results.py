@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import ModelInfo, Word
+from streamer.protocols.deepgram.live_results import ResultsWriter
 from streamer.protocols.deepgram.messages import Results, describe_model, encode
 from streamer.protocols.deepgram.options import parse_options
-from streamer.protocols.deepgram.results import ResultsWriter
 from streamer.transcription import events
 
 S = 16_000

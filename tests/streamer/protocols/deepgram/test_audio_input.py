@@ -10,7 +10,7 @@ import soundfile
 from engine.api import Samples
 from streamer.audio.error import AudioError
 from streamer.audio.pcm import AudioFormat
-from streamer.protocols.deepgram.input import DeepgramInput
+from streamer.protocols.deepgram.audio_input import DeepgramInput
 from streamer.protocols.deepgram.options import parse_options
 from tests.support.audio import pcm16
 

@@ -5,7 +5,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.keeper import KEPT_S, Keeper
+from clients.resume_buffer import KEPT_S, Keeper
 from streamer.protocol import Done, Final, Partial, Ready, ServerMessage, Start, Word
 
 SECOND = 32_000  # bytes of 16 kHz s16le

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.api import EngineBusy, Hypothesis, StreamLost
-from engine.batching.encoder_pool import MAX_PREEMPTIONS
+from engine.batching.encoder_threads import MAX_PREEMPTIONS
 from engine.batching.request import Request
 from engine.batching.scheduler import Encode, Step
 from engine.batching.sequence import Sequence
