@@ -40,7 +40,7 @@ class CallStream:
         self._connection = connection
         self.name = "call"
         self._num_errors = 0
-        self._refusal: AudioError | None = None  # of audio that is not what its start declared
+        self._failure: Exception | None = None  # what ended the audio before the call did
 
     async def run(self) -> None:
         start = await self._wait_for_start()
@@ -79,8 +79,8 @@ class CallStream:
                 finally:
                     reading.cancel()
                     await asyncio.gather(reading, return_exceptions=True)
-                if self._refusal is not None:
-                    raise self._refusal
+                if self._failure is not None:
+                    raise self._failure
                 values: dict[str, object] = {
                     "duration": wire.seconds(live.duration),
                     "segments": live.num_segments,
@@ -93,31 +93,41 @@ class CallStream:
             # ValueError: a parameter of the TwiML that is out of range
             log.append("error", start.stream, {"code": "refused", "message": str(error)})
             raise ClientFault("refused", str(error), is_fatal=True) from error
+        except Exception:
+            # the edge logs it; without a word here readers would take the call for whole
+            values = {"code": "internal", "message": "internal error"}
+            log.append("error", start.stream, values)
+            raise
 
     async def _read(self, start: twilio.Start, live: LiveSession, orders: list[ChunkOrder]) -> None:
-        """Feed the call; its end, however it comes, only ends the audio."""
+        """Feed the call; its end, however it comes, only ends the audio.
+
+        What went wrong is kept for `_transcribe`, which raises it once the text before it is out.
+        """
         try:
-            while True:
-                message = await self._receive()
-                if isinstance(message, twilio.Stop):
-                    return
-                if isinstance(message, twilio.Media) and message.track in start.tracks:
-                    channel = start.tracks.index(message.track)
-                    audio = orders[channel].put(
-                        message.chunk, message.timestamp_ms, message.payload
-                    )
-                    if audio:
-                        await live.feed(audio, channel)
-        except AudioError as error:
-            self._refusal = error
-        except (Disconnected, MessageTooBig, ClientFault) as error:
-            # a call that drops has still been spoken: what came is transcribed to its end
-            logger.debug("%s broke off: %s", self.name, type(error).__name__)
-        finally:
+            try:
+                await self._feed(start, live, orders)
+            except (Disconnected, MessageTooBig, ClientFault) as error:
+                # a call that drops has still been spoken: what came is transcribed to its end
+                logger.debug("%s broke off: %s", self.name, type(error).__name__)
             for channel, order in enumerate(orders):
                 if rest := order.flush():
                     await live.feed(rest, channel)
+        except Exception as error:
+            self._failure = error
+        finally:
             await live.end()
+
+    async def _feed(self, start: twilio.Start, live: LiveSession, orders: list[ChunkOrder]) -> None:
+        while True:
+            message = await self._receive()
+            if isinstance(message, twilio.Stop):
+                return
+            if isinstance(message, twilio.Media) and message.track in start.tracks:
+                channel = start.tracks.index(message.track)
+                audio = orders[channel].put(message.chunk, message.timestamp_ms, message.payload)
+                if audio:
+                    await live.feed(audio, channel)
 
     async def _receive(self) -> twilio.Message:
         """Wait for a message that reads; one that does not costs no call."""

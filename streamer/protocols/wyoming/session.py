@@ -68,8 +68,18 @@ class WyomingSession:
         self._reader = reader
         self._writer = writer
         self._options = Transcribe()
+        # the event that is read; it outlives an utterance that fails, or half of it would be lost
+        self._reading: asyncio.Task[WyomingEvent | None] | None = None
 
     async def run(self) -> None:
+        try:
+            await self._serve()
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+                await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _serve(self) -> None:
         while (event := await self._read()) is not None:
             try:
                 await self._answer(event)
@@ -112,7 +122,7 @@ class WyomingSession:
                 while event is not None and event.type != "audio-stop":
                     if event.type == "audio-chunk" and event.payload:
                         await live.feed(event.payload)
-                    event = await self._read()
+                    event = await self._read(speaking)
                 await live.end()
                 await speaking
             finally:
@@ -134,12 +144,24 @@ class WyomingSession:
         await self._send(WyomingEvent("transcript", {"text": text, **named}))
         await self._send(WyomingEvent("transcript-stop"))
 
-    async def _read(self) -> WyomingEvent | None:
-        try:
-            async with asyncio.timeout(self._service.config.idle_timeout_s):
-                return await read_event(self._reader, self._service.config.max_message_bytes)
-        except TimeoutError:
-            raise Disconnected from None
+    async def _read(self, speaking: asyncio.Task[None] | None = None) -> WyomingEvent | None:
+        """Wait for the next event; raise at once what goes wrong with the answer meanwhile."""
+        config = self._service.config
+        if self._reading is None:
+            self._reading = asyncio.create_task(read_event(self._reader, config.max_message_bytes))
+        while not self._reading.done():
+            waited: set[asyncio.Task[WyomingEvent | None] | asyncio.Task[None]] = {self._reading}
+            if speaking is not None and not speaking.done():
+                waited.add(speaking)
+            done, _ = await asyncio.wait(
+                waited, timeout=config.idle_timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                raise Disconnected
+            if speaking is not None and speaking.done():
+                speaking.result()
+        reading, self._reading = self._reading, None
+        return reading.result()
 
     async def _send(self, event: WyomingEvent) -> None:
         self._writer.write(encode(event))

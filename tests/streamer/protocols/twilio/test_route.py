@@ -11,6 +11,7 @@ import pytest
 import websockets
 
 from streamer.config import ServerConfig
+from streamer.protocols.twilio.jitter import ChunkOrder
 from tests.support.audio import silent_wav
 from tests.support.engines import CELL
 from tests.support.running_service import Running, running
@@ -142,6 +143,27 @@ async def test_sound_that_contradicts_its_start_is_said_to_readers(service: Runn
     assert socket.close_code == 1008
     received = await follow(service)
     assert received[-1]["type"] == "error" and "16000 Hz" in received[-1]["message"]
+
+
+async def test_a_bug_in_taking_a_call_does_not_pass_for_its_end(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, count = ChunkOrder.put, 0
+
+    def break_at_last(order: ChunkOrder, *arguments: Any) -> bytes:
+        nonlocal count
+        count += 1
+        if count > 500:
+            raise RuntimeError("a bug, which no client is to read")
+        return put(order, *arguments)
+
+    monkeypatch.setattr(ChunkOrder, "put", break_at_last)
+    socket = await call(service, [*FRAMES, STOP])
+    assert socket.close_code == 1011
+    received = await follow(service)
+    assert finals(received), "what was said before is transcribed"
+    assert received[-1]["type"] == "error" and received[-1]["code"] == "internal"
+    assert "bug" not in received[-1]["message"]
 
 
 async def test_a_message_that_is_too_big_for_a_start_closes_with_its_code() -> None:

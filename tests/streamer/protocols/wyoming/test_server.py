@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.api import InvalidRequest
 from streamer.config import ServerConfig
 from streamer.protocols.wyoming.server import serve
 from tests.support.audio import babble, pcm16, quiet, silent_wav, wav
 from tests.support.documented_example import example_of, run_python
-from tests.support.engines import CountingEngine
+from tests.support.engines import CountingEngine, CountingStream
 
 # the package uses the standard library's audioop, which says that it will go
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -161,6 +163,37 @@ async def test_what_is_no_event_is_answered_and_closed(
     writer.close()
     assert b'"error"' in answer
     assert b"expected" in answer or b"text" in answer
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidRequest("expected shorter audio"), "refused"),
+        (RuntimeError("a bug, which no client is to read"), "internal"),
+    ],
+)
+async def test_what_fails_while_a_client_is_quiet_is_said_at_once(
+    engine: CountingEngine, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+) -> None:
+    """A microphone may stay open for long: the next event is not there to carry the error."""
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    async with serve(lambda: engine, ServerConfig(port=0)) as server:
+        monkeypatch.setattr(CountingStream, "decode", fail)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+        head = b'{"type":"audio-start","data":{"rate":16000,"width":2,"channels":1}}\n'
+        audio = pcm16(TALK)
+        chunk = {"type": "audio-chunk", "payload_length": len(audio)}
+        chunk["data"] = {"rate": 16000, "width": 2, "channels": 1}
+        writer.write(head + json.dumps(chunk).encode() + b"\n" + audio)
+        async with asyncio.timeout(10):
+            answer = json.loads(await reader.readline())
+        data = answer.get("data") or json.loads(await reader.readexactly(answer["data_length"]))
+        assert answer["type"] == "error" and data["code"] == code
+        assert "bug" not in data["text"]
+        writer.close()
 
 
 async def test_a_client_that_vanishes_leaves_nothing_behind(address: tuple[str, int]) -> None:
