@@ -94,10 +94,9 @@ def read_dependencies() -> dict[str, str]:
     return {match[1]: match[2] for match in found if match is not None}
 
 
-def read_lock() -> dict[str, str]:
-    """Read the versions that requirements.lock pins."""
-    pins = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
-    return dict(pins)
+def read_lock(name: str = "requirements.lock") -> dict[str, str]:
+    """Read the versions that a lock file pins."""
+    return dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / name).read_text(), re.MULTILINE))
 
 
 def build_wheel(work: Path) -> Path:
