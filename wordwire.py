@@ -155,7 +155,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     from streamer.access.keys import KeyFileError
     from streamer.app import create_app
     from streamer.operations import logs
-    from streamer.transport import server
+    from streamer.transport import server_process as server
 
     try:
         config, engine_config = _read_configs(arguments)

@@ -18,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
 from streamer.config import ServerConfig
-from streamer.transport import server
+from streamer.transport import server_process as server
 from tests.faults.speaker import speech, words_of
 from tests.support.audio import riff
 from tests.support.engines import CountingEngine

@@ -17,7 +17,7 @@ from streamer.app import create_app
 from streamer.config import ServerConfig
 from streamer.operations import logs
 from streamer.transcription import pace
-from streamer.transport import server
+from streamer.transport import server_process as server
 from tests.support.engines import Pace
 
 

@@ -19,7 +19,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from streamer.config import ServerConfig
-from streamer.transport import server
+from streamer.transport import server_process as server
 from tests.faults.speaker import Heard, listen, send, speak, speech, words_of
 from tests.faults.victim import Victim, victim
 from tests.support import running_service

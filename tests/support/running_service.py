@@ -17,7 +17,7 @@ from engine.api import Engine
 from streamer.app import create_app
 from streamer.config import ServerConfig
 from streamer.service import Service
-from streamer.transport.server import Server, listen
+from streamer.transport.server_process import Server, listen
 from tests.support.engines import CountingEngine
 
 CONFIG = ServerConfig(port=0, drain_timeout_s=2.0, calibrate=False)

@@ -13,7 +13,7 @@ import websockets
 
 from streamer.app import create_app
 from streamer.config import ServerConfig
-from streamer.transport.server import Server, listen
+from streamer.transport.server_process import Server, listen
 from tests.support.audio import babble, pcm16, quiet
 from tests.support.documented_example import ROOT
 from tests.support.engines import CountingEngine

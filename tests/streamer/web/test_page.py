@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from engine.api import Engine
 from streamer.app import create_app
 from streamer.config import ServerConfig
-from streamer.transport.server import Server, listen
+from streamer.transport.server_process import Server, listen
 from streamer.web.page import FOLDER
 from tests.support.browser import FAKE_DEVICE, browser_page, download, wait_notice, wait_state
 from tests.support.cutting_proxy import relay

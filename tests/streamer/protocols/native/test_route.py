@@ -13,7 +13,7 @@ import websockets
 
 from engine.api import EngineBusy, InvalidRequest
 from streamer.config import ServerConfig
-from streamer.transport import server
+from streamer.transport import server_process as server
 from tests.support import running_service
 from tests.support.audio import babble, pcm16, quiet
 from tests.support.engines import CountingEngine

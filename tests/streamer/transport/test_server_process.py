@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.frames import Frame, Opcode
 
 from streamer.config import ServerConfig
-from streamer.transport import server
+from streamer.transport import server_process as server
 from tests.support.running_service import running
 from tests.support.waiting import until
 
