@@ -137,6 +137,10 @@ class Transcript:
         """Settle the volatile words that end by `end`, agreed or not."""
         self._settle(sum(word.end <= end for word in self.volatile))
 
+    def settle_begun(self, position: int) -> None:
+        """Settle the volatile words that begin before a position, agreed or not."""
+        self._settle(sum(word.start < position for word in self.volatile))
+
     @property
     def newest(self) -> list[Word]:
         """The unsettled words of the newest window at a decode point."""

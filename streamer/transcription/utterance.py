@@ -181,11 +181,24 @@ class Utterance:
             first = max(boundary.start, self.window_start + 1)
             self.window_start = quietest(buffer, first, max(boundary.end, first))
             self.transcript.slide(boundary.num_words)
-        elif is_forced and not self.transcript.anchors:
-            # nothing but audio without words; what may begin a word is kept
-            self.window_start = quietest(
-                buffer, end - 2 * FORCED_SLIDE_MARGIN, end - FORCED_SLIDE_MARGIN
-            )
+        elif is_forced:
+            self._slide_without_boundary(end, buffer)
+
+    def _slide_without_boundary(self, end: int, buffer: AudioBuffer) -> None:
+        """Move the window's start to its end, where it holds next to no words to go by.
+
+        What may begin a word is kept.
+        """
+        earliest, latest = end - 2 * FORCED_SLIDE_MARGIN, end - FORCED_SLIDE_MARGIN
+        # a word that lasts longer than that is a guess of the alignment
+        self.transcript.settle_begun(earliest)
+        anchors = self.transcript.anchors
+        num_before = sum(word.start < earliest or word.end <= latest for word in anchors)
+        earliest = max([earliest, *(min(word.end, latest) for word in anchors[:num_before])])
+        following = [*anchors[num_before:], *self.transcript.volatile]
+        latest = min([latest, *(word.start for word in following)])
+        self.window_start = quietest(buffer, min(earliest, latest), latest)
+        self.transcript.slide(num_before)
 
     def cut(self, end: int, buffer: AudioBuffer) -> Utterance | None:
         """Close a long utterance behind its settled words, at a sentence's end if it can wait.
