@@ -28,7 +28,7 @@ from streamer.transcription.segmenter import (
     may_be_last,
 )
 from streamer.transcription.settings import SessionSettings
-from streamer.transcription.utterance import CONTEXT_LENGTH, Utterance
+from streamer.transcription.utterance import CONTEXT_LENGTH, MAX_CONTEXT_GAP, Utterance
 from streamer.vad.detector import FRAME, SpeechDetector
 
 REFRESH_MIN_LENGTH = 4_000  # 0.25 s of new audio, for less of which no refresh is decoded
@@ -76,8 +76,8 @@ class Transcriber:
 
     @property
     def backlog(self) -> int:
-        """Samples received that wait for a decode; 0 while nobody speaks."""
-        if self._utterance is None and not self._points:
+        """Samples received that wait for a decode; quiet waits for none."""
+        if not self._points and not self._segmenter.is_speaking:
             return 0
         return self._buffer.end - max(self._buffer.start, self._decoded_end)
 
@@ -321,9 +321,19 @@ class Transcriber:
                     self._history.add(utterance, end, self._buffer)
                     self._utterance = None
             self._points.drop_first()
-        if self._utterance is None and not self._points:
-            next_start = self._buffer.end - self._segmenter.settings.pre_roll - ONSET_LOOKBACK
+        if not self._points and self._in_flight is None and not self._segmenter.is_speaking:
+            self._drop_old_audio()
+
+    def _drop_old_audio(self) -> None:
+        """Drop what no later speech needs, while nobody speaks."""
+        next_start = self._buffer.end - self._segmenter.settings.pre_roll - ONSET_LOOKBACK
+        utterance = self._utterance
+        if utterance is None:
             self._buffer.drop_before(self._history.needed_from(next_start))
+        elif next_start - utterance.end > MAX_CONTEXT_GAP:
+            # an utterance that goes on after this does so without context
+            if not self._second_pass.is_worthwhile(utterance):
+                self._buffer.drop_before(next_start)
 
     def _must_decode(self, utterance: Utterance, end: int) -> bool:
         """Settle what was decoded; return whether more is to be before the utterance ends here."""

@@ -60,3 +60,15 @@ def test_a_word_that_seems_to_last_through_noise_is_not_slid_past() -> None:
             manner=Manner(jitter=160, stretch=0.1),
         )
     )
+
+
+MANUAL = SessionSettings(language="en", endpointing=Endpointing.MANUAL)
+
+
+@pytest.mark.parametrize("quiet_s", [46, 120])
+def test_quiet_in_a_manual_turn_is_no_backlog(quiet_s: int) -> None:
+    """The sender waited for room, and no decode was ever to make any; nor is the quiet kept."""
+    words = (Spoken("w0.", 6_000, quiet_s * SAMPLE_RATE), Spoken("w1.", 6_000, SAMPLE_RATE))
+    run_core(history(*words, settings=MANUAL))
+    finalized = (Deed((quiet_s + 2) * SAMPLE_RATE, Act.FINALIZE),)
+    run_core(history(*words, settings=MANUAL, deeds=finalized))
