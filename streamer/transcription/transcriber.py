@@ -298,7 +298,9 @@ class Transcriber:
             utterance = self._utterance
             match self._points.first:
                 case Opened(start):
-                    self._start(self._open(start))
+                    utterance = self._open(start)
+                    self._start(utterance)
+                    self._buffer.drop_before(self._history.needed_during(utterance))
                 case Closed(end, _, has_speech=False):
                     self._finish(self._open(self._decoded_end), end, is_endpoint=True)
                     self._decoded_end = max(self._decoded_end, end)
@@ -307,6 +309,7 @@ class Transcriber:
                 case SpeechResumed(start):
                     assert utterance is not None
                     utterance.resume(start, self._buffer)
+                    self._buffer.drop_before(self._history.needed_during(utterance))
                     self._decoded_end = max(self._decoded_end, start)
                 case Paused(end):
                     assert utterance is not None

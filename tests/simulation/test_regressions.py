@@ -72,3 +72,14 @@ def test_quiet_in_a_manual_turn_is_no_backlog(quiet_s: int) -> None:
     run_core(history(*words, settings=MANUAL))
     finalized = (Deed((quiet_s + 2) * SAMPLE_RATE, Act.FINALIZE),)
     run_core(history(*words, settings=MANUAL, deeds=finalized))
+
+
+@pytest.mark.parametrize("endpointing", list(Endpointing))
+def test_an_upload_without_partials_is_not_kept_whole(endpointing: Endpointing) -> None:
+    """Audio was dropped behind checkpoints alone, and none of them is decoded then."""
+    words = [
+        Spoken(f"w{index}" + "." * (index % 5 == 4), 6_000, 24_000 if index % 5 == 4 else 2_000)
+        for index in range(200)
+    ]
+    settings = SessionSettings(language="en", partials=False, endpointing=endpointing)
+    run_core(history(*words, settings=settings, speed=1000.0))
