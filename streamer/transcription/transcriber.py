@@ -110,7 +110,8 @@ class Transcriber:
         """When to call `next_window` even if nothing has arrived; None for never."""
         if self._is_ended or not self._segmenter.is_open or self._settings.is_manual:
             return None
-        return self._pace.stops_at
+        # while audio waits for its decode, its sender may be waiting, too
+        return None if self._points else self._pace.stops_at
 
     # --- audio and control -----------------------------------------------------------------------
 

@@ -83,3 +83,9 @@ def test_an_upload_without_partials_is_not_kept_whole(endpointing: Endpointing) 
     ]
     settings = SessionSettings(language="en", partials=False, endpointing=endpointing)
     run_core(history(*words, settings=settings, speed=1000.0))
+
+
+@pytest.mark.parametrize("seed", [359, 734, 1016, 1284])
+def test_a_sender_that_waits_for_room_has_not_stopped(seed: int) -> None:
+    """Its segment was closed amid a word while the session itself did not take its audio."""
+    run_core(make_history(seed))
