@@ -169,14 +169,7 @@ def build_cuda_components(spec: BuildSpec, counters: Counters) -> Components:
         memory.num_self_pages,
         memory.num_cross_pages,
     )
-    if config.self_kv_bytes is not None:
-        num_self = config.self_kv_bytes // (
-            SELF_PAGE_SIZE * spec.model.self_kv_bytes_per_token(itemsize)
-        )
-    if config.cross_kv_bytes is not None:
-        num_cross = config.cross_kv_bytes // (
-            CROSS_PAGE_SIZE * spec.model.cross_kv_bytes_per_position(itemsize)
-        )
+    num_self, num_cross = configure_pages(config, spec.model, itemsize, num_self, num_cross)
     limits = Limits(
         max_batch=max_batch,
         max_encode_windows=config.max_encode_batch or CUDA_MAX_ENCODE_BATCH,
@@ -215,27 +208,52 @@ def size_pools(
     Raises:
         ValueError: the memory does not hold a single window.
     """
-    self_page_bytes = SELF_PAGE_SIZE * model.self_kv_bytes_per_token(itemsize)
-    cross_page_bytes = CROSS_PAGE_SIZE * model.cross_kv_bytes_per_position(itemsize)
-    least_self = -(-model.max_target_positions // SELF_PAGE_SIZE)
-    least_cross = -(-model.max_source_positions // CROSS_PAGE_SIZE)
-    num_self = (
-        least_self * max_batch
-        if config.self_kv_bytes is None
-        else config.self_kv_bytes // self_page_bytes
-    )
-    num_cross = (
-        least_cross * max_batch
-        if config.cross_kv_bytes is None
-        else config.cross_kv_bytes // cross_page_bytes
-    )
-    for name, count, least, size in (
-        ("self_kv_bytes", num_self, least_self, self_page_bytes),
-        ("cross_kv_bytes", num_cross, least_cross, cross_page_bytes),
-    ):
-        if count < least:
-            raise ValueError(f"{name}: expected at least {least * size}, got {count * size}")
+    num_self = -(-model.max_target_positions // SELF_PAGE_SIZE) * max_batch
+    num_cross = -(-model.max_source_positions // CROSS_PAGE_SIZE) * max_batch
+    num_self, num_cross = configure_pages(config, model, itemsize, num_self, num_cross)
     return PagePool(num_self, SELF_PAGE_SIZE), PagePool(num_cross, CROSS_PAGE_SIZE)
+
+
+def configure_pages(
+    config: EngineConfig, model: ModelConfig, itemsize: int, num_self: int, num_cross: int
+) -> tuple[int, int]:
+    """Return how many pages the pools have, where the configuration may say so.
+
+    Args:
+        num_self: pages of the self pool unless the configuration says otherwise.
+        num_cross: the same of the cross pool.
+
+    Raises:
+        ValueError: the memory allowed does not hold a single window, which would wait for ever.
+    """
+    counts = []
+    for name, count, positions, page_size, position_bytes in (
+        (
+            "self_kv_bytes",
+            num_self,
+            model.max_target_positions,
+            SELF_PAGE_SIZE,
+            model.self_kv_bytes_per_token(itemsize),
+        ),
+        (
+            "cross_kv_bytes",
+            num_cross,
+            model.max_source_positions,
+            CROSS_PAGE_SIZE,
+            model.cross_kv_bytes_per_position(itemsize),
+        ),
+    ):
+        page_bytes = page_size * position_bytes
+        allowed: int | None = getattr(config, name)
+        if allowed is not None:
+            count = allowed // page_bytes
+        least = -(-positions // page_size)
+        if count < least:
+            raise ValueError(
+                f"{name}: expected at least {least * page_bytes}, got {count * page_bytes}"
+            )
+        counts.append(count)
+    return counts[0], counts[1]
 
 
 def choose_device(device: str) -> str:

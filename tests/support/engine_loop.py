@@ -58,6 +58,7 @@ class FakeRunner:
             assert sequence.phase is Phase.RUNNING
             assert sequence.self_pages and sequence.cross_pages
             assert sequence.id in self.encoded, "decoded before it was encoded"
+            assert sequence.tokens or sequence.id not in self.held, "of an earlier text"
             self.held.add(sequence.id)
             if sequence.id in self.failing:
                 raise RuntimeError("a kernel failed")
