@@ -34,6 +34,7 @@ from engine.batching.sequence import Sequence
 from engine.build import build_components, read_spec
 from engine.config import EngineConfig
 from engine.decoding.language import StreamLanguage
+from engine.decoding.prompt import PromptWriter
 from engine.model.folded_tail import choose_positions
 
 
@@ -135,7 +136,10 @@ class LocalEngine:
     @asynccontextmanager
     async def _open(self, options: StreamOptions) -> AsyncIterator[LocalStream]:
         language = options.language if self.tokenizer.languages else "en"
-        state = StreamState(next(self._ids), options, StreamLanguage(language))
+        prompts = PromptWriter(
+            self.tokenizer, options.hotwords, self._spec.model.max_target_positions
+        )
+        state = StreamState(next(self._ids), options, StreamLanguage(language), prompts)
         self._num_streams += 1
         try:
             yield LocalStream(self, state)
@@ -176,7 +180,7 @@ class LocalEngine:
         config = spec.model
         detected_language = state.language.fixed
         language = None if detected_language is None else detected_language.language
-        prefix = write_prefix(state.options, window.prompt, language, config, tokenizer)
+        prefix = write_prefix(state.prompts, window.prompt, state.options.task, language, tokenizer)
         sequence = Sequence(
             id=next(self._ids),
             stream_id=state.id,

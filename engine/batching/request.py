@@ -18,9 +18,9 @@ from engine.api import (
     Window,
 )
 from engine.batching.sequence import Sequence
-from engine.checkpoint.model_config import ModelConfig
 from engine.decoding.language import DetectedLanguage, StreamLanguage
-from engine.decoding.tokenizer import TIMESTAMP_STEP, Tokenizer, build_prompt
+from engine.decoding.prompt import PromptWriter
+from engine.decoding.tokenizer import TIMESTAMP_STEP, Tokenizer
 
 MAX_TOKENS = 224  # sampled for one window at most (whisper/decoding.py)
 # of a window, and for each second of its audio: Hindi takes the most tokens of the languages of our
@@ -45,6 +45,7 @@ class StreamState:
     id: int
     options: StreamOptions
     language: StreamLanguage
+    prompts: PromptWriter
     last_hypothesis: LastHypothesis | None = None
 
 
@@ -99,19 +100,12 @@ def limit_tokens(num_samples: int) -> int:
 
 
 def write_prefix(
-    options: StreamOptions,
-    prompt: str,
-    language: str | None,
-    config: ModelConfig,
-    tokenizer: Tokenizer,
+    prompts: PromptWriter, prompt: str, task: Task, language: str | None, tokenizer: Tokenizer
 ) -> list[int]:
     """Write the tokens before the first sampled one: hotwords and prompt, language, task."""
     # any language takes the place of one not known yet
     code = language or next(iter(tokenizer.languages), None)
-    start = tokenizer.start_sequence(code, options.task)
-    return list(
-        build_prompt(tokenizer, start, prompt, options.hotwords, config.max_target_positions)
-    )
+    return list(prompts.write(tokenizer.start_sequence(code, task), prompt))
 
 
 def set_language(sequence: Sequence, language: str, tokenizer: Tokenizer) -> None:

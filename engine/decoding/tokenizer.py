@@ -167,41 +167,6 @@ class Tokenizer:
         return tuple(sequence)
 
 
-def build_prompt(
-    tokenizer: Tokenizer,
-    start: Sequence[int],
-    previous_text: str = "",
-    hotwords: Sequence[str] = (),
-    max_positions: int = 448,
-) -> tuple[int, ...]:
-    """Put what the decoder is to know in front of the tokens that a transcript starts with.
-
-    At most half of the positions less one go to hotwords and previous text, as in
-    whisper/decoding.py. Hotwords stand first, and may take half of that while there is previous
-    text; those that do not fit are left out. Previous text is cut from the left.
-
-    Args:
-        start: from `Tokenizer.start_sequence`.
-        max_positions: `ModelConfig.max_target_positions`.
-
-    Returns:
-        start alone where there is nothing to know.
-    """
-    max_tokens = max_positions // 2 - 1
-    previous = tokenizer.encode(" " + previous_text.strip()) if previous_text.strip() else []
-    words: list[int] = []
-    max_words = max(max_tokens // 2, max_tokens - len(previous))
-    for hotword in hotwords:
-        separator = "," if words else ""
-        tokens = tokenizer.encode(f"{separator} {hotword.strip()}") if hotword.strip() else []
-        if len(words) + len(tokens) <= max_words:
-            words += tokens
-    previous = previous[max(len(previous) - (max_tokens - len(words)), 0) :]
-    if not words and not previous:
-        return tuple(start)
-    return (tokenizer.start_of_prev, *words, *previous, *start)
-
-
 def byte_characters() -> dict[int, str]:
     """Return the printable character that stands for each byte in a byte-level vocabulary.
 

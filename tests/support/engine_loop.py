@@ -18,6 +18,7 @@ from engine.batching.request import Request, Result, StreamState
 from engine.batching.scheduler import Scheduler
 from engine.batching.sequence import Phase, Sequence
 from engine.decoding.language import StreamLanguage
+from engine.decoding.prompt import PromptWriter
 from engine.model.folded_tail import KeptPositions
 
 NUM_PIECES = 6  # of an encode in the pool
@@ -131,7 +132,8 @@ class LoopSetup:
             self.results[id] = result
 
         stream_id = id if stream_id is None else stream_id
-        state = StreamState(stream_id, StreamOptions(), StreamLanguage("en"))
+        prompts = PromptWriter(tokenizer=None)  # type: ignore[arg-type]
+        state = StreamState(stream_id, StreamOptions(), StreamLanguage("en"), prompts)
         sequence = Sequence(
             id, stream_id, is_final, deadline, KeptPositions(200), [0], num_tokens, 0
         )

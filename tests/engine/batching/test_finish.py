@@ -16,6 +16,7 @@ from engine.batching.request import Request, Result, StreamState
 from engine.batching.sequence import Sequence
 from engine.config import EngineConfig
 from engine.decoding.language import DetectedLanguage, StreamLanguage
+from engine.decoding.prompt import PromptWriter
 from tests.support.sequences import make_sequence
 
 pytestmark = pytest.mark.model
@@ -39,7 +40,7 @@ class Setup:
         self.finisher = Finisher(EngineConfig(), tokenizer, FakeRunner(), Counters())
         self.outcomes: list[Result] = []
         options = StreamOptions(language="en", temperatures=(0.0, 0.2, 0.4))
-        self.stream = StreamState(0, options, StreamLanguage("en"))
+        self.stream = StreamState(0, options, StreamLanguage("en"), PromptWriter(tokenizer))
         self.window = Window(32_000, np.zeros(48_000, np.float32), is_final=is_final)
         self.sequence = make_sequence(0, is_final=is_final)
         self.request = Request(

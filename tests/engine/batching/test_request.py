@@ -15,6 +15,7 @@ from engine.batching.request import (
     write_prefix,
 )
 from engine.batching.sequence import Sequence
+from engine.decoding.prompt import PromptWriter
 from tests.support.sequences import make_sequence
 
 pytestmark = pytest.mark.model
@@ -45,16 +46,17 @@ def test_other_options_are_refused(base: Any, options: StreamOptions) -> None:
 
 
 def test_prompt_and_hotwords_stand_before_the_start(base: Any) -> None:
-    options = StreamOptions("de", hotwords=("Wordwire",))
-    prefix = write_prefix(options, "Guten Tag.", "de", base.config, base.tokenizer)
     tokenizer = base.tokenizer
+    prompts = PromptWriter(tokenizer, ("Wordwire",))
+    prefix = write_prefix(prompts, "Guten Tag.", Task.TRANSCRIBE, "de", tokenizer)
     start = list(tokenizer.start_sequence("de", Task.TRANSCRIBE))
     assert prefix[0] == tokenizer.start_of_prev and prefix[-3:] == start
     assert tokenizer.decode(prefix[1:-3]) == " Wordwire Guten Tag."
 
 
 def test_a_long_prompt_leaves_room_for_text(base: Any) -> None:
-    prefix = write_prefix(StreamOptions("en"), "word " * 1000, "en", base.config, base.tokenizer)
+    prompts = PromptWriter(base.tokenizer)
+    prefix = write_prefix(prompts, "word " * 1000, Task.TRANSCRIBE, "en", base.tokenizer)
     assert len(prefix) == 1 + 223 + 3
 
 
@@ -64,7 +66,7 @@ def test_a_short_window_has_room_for_fewer_tokens(seconds: int, tokens: int) -> 
 
 
 def test_a_language_that_was_detected_is_written_in_its_place(base: Any) -> None:
-    prefix = write_prefix(StreamOptions(), "", None, base.config, base.tokenizer)
+    prefix = write_prefix(PromptWriter(base.tokenizer), "", Task.TRANSCRIBE, None, base.tokenizer)
     sequence: Sequence = make_sequence(0)
     sequence.prefix, sequence.needs_language = prefix, True
     set_language(sequence, "fr", base.tokenizer)

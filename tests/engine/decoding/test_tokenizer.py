@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api import Task
 from engine.checkpoint.locate import ModelError
-from engine.decoding.tokenizer import Tokenizer, build_prompt, byte_characters
+from engine.decoding.tokenizer import Tokenizer, byte_characters
 
 pytestmark = pytest.mark.model  # the tokenizer lies in the model packages
 
@@ -135,37 +135,6 @@ def test_a_transcript_starts_with_language_and_task(base: Any, tiny_en: Any) -> 
         50363,
     )
     assert tiny_en.tokenizer.start_sequence(None, Task.TRANSCRIBE) == (50257,)
-
-
-def test_nothing_to_know_is_no_prompt(tokenizer: Tokenizer) -> None:
-    assert build_prompt(tokenizer, (1, 2), " \n", ["", " "]) == (1, 2)
-
-
-def test_previous_text_is_cut_from_the_left(tokenizer: Tokenizer) -> None:
-    text = " ".join(f"word{n}" for n in range(300))
-    prompt = build_prompt(tokenizer, (1, 2, 3), text)
-    assert prompt[0] == tokenizer.start_of_prev
-    assert prompt[-3:] == (1, 2, 3)
-    assert len(prompt) == 1 + 223 + 3
-    assert tokenizer.decode(prompt[1:-3]).endswith("word298 word299")
-
-
-def test_hotwords_stand_first_and_leave_room(tokenizer: Tokenizer) -> None:
-    text = " ".join(f"word{n}" for n in range(300))
-    hotwords = [f"Name{n}" for n in range(200)]
-    prompt = build_prompt(tokenizer, (1,), text, hotwords)
-    assert len(prompt) <= 1 + 223 + 1
-    said = tokenizer.decode(prompt[1:-1])
-    assert said.startswith(" Name0, Name1, ")
-    assert said.endswith("word299")
-    # without previous text hotwords have all the room
-    alone = build_prompt(tokenizer, (1,), "", hotwords)
-    assert len(prompt) // 2 < len(alone) <= 1 + 223 + 1
-
-
-def test_a_hotword_too_long_is_left_out_whole(tokenizer: Tokenizer) -> None:
-    prompt = build_prompt(tokenizer, (1,), "", ["x" * 5000, "Wordwire"])
-    assert tokenizer.decode(prompt[1:-1]) == " Wordwire"
 
 
 def test_byte_characters_are_a_bijection() -> None:
