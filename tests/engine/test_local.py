@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from engine.api import (
     StreamLost,
     StreamOptions,
     Task,
+    Watched,
     Window,
 )
 from engine.config import EngineConfig
@@ -276,6 +278,24 @@ async def test_a_closed_engine_says_so(tiny_en: Any, read_clips: list[Any]) -> N
             await task
         with pytest.raises(StreamLost):
             await stream.decode(Window(0, read_clips[0].read()))
+
+
+async def test_an_engine_whose_thread_died_says_so(
+    tiny_en: Any, read_clips: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("what only our bug can cause")
+
+    with contextlib.closing(load_engine(EngineConfig(model="tiny.en", max_batch=3))) as engine:
+        assert isinstance(engine, Watched) and engine.is_up
+        limits = engine.statistics()
+        assert (limits["max_batch"], limits["max_encode_batch"]) == (3, 8)
+        monkeypatch.setattr(engine._scheduler, "next", fail)
+        async with asyncio.timeout(60), engine.stream(StreamOptions()) as stream:
+            for _ in range(2):  # the second when it is dead already
+                with pytest.raises(StreamLost):
+                    await stream.decode(Window(0, read_clips[0].read()))
+        assert not engine.is_up and engine.num_restarts == 0
 
 
 async def test_a_bad_final_is_decoded_again_without_holding_up_others(

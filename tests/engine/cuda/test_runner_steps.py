@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import torch
 
 from engine.batching.counters import Counters
 from engine.batching.device_encoder import DeviceEncoder
 from engine.batching.draft import Draft
+from engine.batching.recovery import Recovery
 from engine.batching.scheduler import ADMIT_ALL, ADMIT_NONE, Encode
 from engine.batching.sequence import Phase, Sequence
 from engine.cuda.batch import KEEP, Row
@@ -158,6 +160,37 @@ def test_texts_are_read_one_step_late_and_whole() -> None:
     assert all(row.tokens == [KEEP] for row in device.passes[1])
     assert sequences[0].num_cached == 3 + 4
     assert sequences[0].no_speech_probability == 0.25
+
+
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("bad", [{1}, {4}, {2, 3}])
+def test_a_step_that_fails_costs_the_windows_at_fault_and_no_token_of_others(
+    bad: set[int], at: int
+) -> None:
+    device = Device({id: [10 * id + n for n in range(4)] for id in range(1, 5)})
+    runner = make_runner(device)
+    launch = device.launch
+
+    def fail(rows: Rows[Row], tables: npt.NDArray[np.int32] | None) -> Launched:
+        lines = runner._tables if tables is None else tables
+        if len(device.passes) >= at and any(int(lines[row.slot, 0]) in bad for row in rows):
+            raise RuntimeError("a kernel failed")
+        return launch(rows, tables)
+
+    device.launch = fail  # type: ignore[method-assign]
+    scheduler: Any = SimpleNamespace(max_batch=4)
+    recovery = Recovery(scheduler, runner, Counters())
+    sequences = {id: make_small(id) for id in range(1, 5)}
+    lost: set[int] = set()
+    for _ in range(40):
+        running = [s for id, s in sequences.items() if id not in lost and not s.is_stopped]
+        for casualty in recovery.step(running) if running else ():
+            lost.add(casualty.sequence.id)
+            runner.forget(casualty.sequence)
+    for id, sequence in sequences.items():
+        if id not in lost:
+            assert sequence.tokens == device.texts[id] and sequence.is_ended
+    assert lost == bad
 
 
 def test_a_draft_saves_steps_and_changes_no_token() -> None:
