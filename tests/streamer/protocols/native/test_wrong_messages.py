@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.stream_socket import (
     start,
     texts_of,
 )
+from tests.support.waiting import LIMIT_S
 
 
 @pytest.fixture
@@ -183,6 +185,22 @@ async def test_a_silent_client_is_let_go() -> None:
             (error,) = await receive_rest(socket)
             assert service.service.num_sessions == 0
     assert error["code"] == "start_timeout" and socket.close_code == 1008
+
+
+async def test_messages_that_start_nothing_do_not_extend_the_time_to_start() -> None:
+    async with (
+        asyncio.timeout(LIMIT_S),
+        running(config=config_of(start_timeout_s=0.5)) as service,
+        connect(service) as socket,
+    ):
+        errors = []
+        with contextlib.suppress(websockets.ConnectionClosed):
+            while True:
+                await socket.send(b"")
+                errors.append((await receive(socket))["code"])
+                await asyncio.sleep(0.1)
+        errors += [message["code"] for message in await receive_rest(socket)]
+    assert errors[-1] == "start_timeout" and socket.close_code == 1008
 
 
 @pytest.mark.parametrize(("open_timeout_s", "start_timeout_s"), [(0.3, 60.0), (1.0, 0.3)])
