@@ -277,7 +277,9 @@ class LiveSession:
             window = transcriber.next_window(time.monotonic())
             await self._publish()
             if window is None:
-                await channel.sleep()
+                # asking for a window may have closed the last utterance: nothing wakes it then
+                if not transcriber.is_finished:
+                    await channel.sleep()
                 continue
             try:
                 hypothesis = await channel.decode(self._engine, window)

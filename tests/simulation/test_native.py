@@ -38,6 +38,12 @@ def test_every_word_arrives_once_though_connections_break(first: int) -> None:
         )
 
 
+@pytest.mark.parametrize("seed", [774, 1005, 1043])
+def test_a_stream_that_is_lost_at_the_end_does_not_keep_the_session_open(seed: int) -> None:
+    """All was said but `done`: the channel waited for a change that was not to come."""
+    run_native(make_native_history(seed))
+
+
 UPLOAD = dataclasses.replace(
     make_native_history(0),
     settings=SessionSettings(language="en"),
