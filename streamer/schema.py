@@ -32,6 +32,23 @@ class FieldError(ValueError):
         self.field = field
 
 
+class RangeError(ValueError):
+    """A value of the right type is none that is served.
+
+    Attributes:
+        field: its name in the service's own terms; protocols may call it otherwise.
+    """
+
+    def __init__(self, field: str, expected: str, found: object) -> None:
+        self._expected = f"{expected}, got {found!s:.40}"
+        super().__init__(self.describe(field))
+        self.field = field
+
+    def describe(self, name: str) -> str:
+        """Say what is wrong, by the name that the client knows."""
+        return f"expected {name} {self._expected}"
+
+
 def build(cls: type[T], values: Mapping[str, object], path: str = "") -> tuple[T, list[str]]:
     """Build a dataclass from a JSON object.
 
@@ -123,11 +140,21 @@ def _check(annotation: Any, value: object, path: str) -> Any:
             return build(typing.cast("type[Any]", annotation), value, path + ".")[0]
     elif annotation is float:
         # bool is an int, and JSON writes 2.0 as 2
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and (number := _finite(value)) is not None:
+            return number
     elif isinstance(value, annotation) and not (annotation is int and isinstance(value, bool)):
         return value
     raise FieldError(path, _describe_type(annotation), quote(value))
+
+
+def _finite(value: Any) -> float | None:
+    """Return a number as a float; None where it is not finite, or none can hold it."""
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _from_strings(annotation: Any, texts: list[str]) -> object:

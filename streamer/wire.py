@@ -6,6 +6,8 @@ No protocol is known here, so that none has to import another to say that a clie
 from __future__ import annotations
 
 import json
+import math
+import re
 from typing import Any, NoReturn
 
 from engine.api import SAMPLE_RATE
@@ -19,6 +21,9 @@ CLOSE_INTERNAL = 1011
 CLOSE_RESTART = 1012
 CLOSE_BUSY = 1013
 
+MAX_DEPTH = 64  # levels of JSON; messages need six, and what walks them recurses
+# the parser joins whole pairs; what is left of them is no character
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_TEXT_BYTES = 64 * 1024  # of one control message; a prompt and hotwords fit many times
 
 
@@ -48,7 +53,10 @@ def seconds(samples: int) -> float:
 
 
 def parse_object(text: str | bytes, max_length: int | None = MAX_TEXT_BYTES) -> dict[str, Any]:
-    """Read one JSON object, strictly: no NaN, no duplicate names.
+    """Read one JSON object, strictly: no NaN, no number beyond a double, no duplicate names.
+
+    What it returns can be written again: it is at most MAX_DEPTH deep, and halves of surrogate
+    pairs, which no UTF-8 can hold, are U+FFFD.
 
     Args:
         max_length: characters that it may have; None where another limit holds.
@@ -59,8 +67,14 @@ def parse_object(text: str | bytes, max_length: int | None = MAX_TEXT_BYTES) -> 
     if max_length is not None and len(text) > max_length:
         raise ClientFault("too_long", f"expected at most {max_length} characters, got {len(text)}")
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except ValueError as error:
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+        )
+        value = _writable(value, MAX_DEPTH)
+    except ValueError as error:  # of UTF-8, too
         raise ClientFault("invalid_json", f"expected a JSON object, got {error}") from None
     except RecursionError:
         raise ClientFault("invalid_json", "expected a JSON object, got deep nesting") from None
@@ -80,3 +94,22 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name}, which is not JSON")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"the number {text:.40}, which is too large")
+    return value
+
+
+def _writable(value: Any, depth: int) -> Any:
+    """Return a parsed value with whole characters only, of at most that many levels."""
+    if isinstance(value, str):
+        return value if value.isascii() else _LONE_SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict | list) and not depth:
+        raise ValueError(f"nesting of more than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        return {_writable(name, 1): _writable(each, depth - 1) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_writable(each, depth - 1) for each in value]
+    return value

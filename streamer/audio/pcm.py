@@ -16,6 +16,7 @@ import soxr
 from engine.api import SAMPLE_RATE, Samples
 from streamer.audio import wav
 from streamer.audio.error import AudioError
+from streamer.schema import RangeError
 
 ENCODINGS = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}  # bytes a sample
 MIN_RATE, MAX_RATE = 8_000, 48_000  # Hz: telephone to studio
@@ -23,7 +24,7 @@ MIN_RATE, MAX_RATE = 8_000, 48_000  # Hz: telephone to studio
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """How a client sends audio. Checks itself when built."""
+    """How a client sends audio. Checks itself when built: RangeError."""
 
     encoding: str = "pcm_s16le"  # one of ENCODINGS
     sample_rate: int = SAMPLE_RATE  # Hz
@@ -32,13 +33,11 @@ class AudioFormat:
     def __post_init__(self) -> None:
         if self.encoding not in ENCODINGS:
             names = ", ".join(ENCODINGS)
-            raise ValueError(f"expected encoding to be one of {names}, got {self.encoding!r:.40}")
+            raise RangeError("encoding", f"to be one of {names}", repr(self.encoding))
         if not MIN_RATE <= self.sample_rate <= MAX_RATE:
-            raise ValueError(
-                f"expected sample_rate from {MIN_RATE} to {MAX_RATE} Hz, got {self.sample_rate}"
-            )
+            raise RangeError("sample_rate", f"from {MIN_RATE} to {MAX_RATE} Hz", self.sample_rate)
         if self.channels not in (1, 2):
-            raise ValueError(f"expected 1 or 2 channels, got {self.channels}")
+            raise RangeError("channels", "to be 1 or 2", self.channels)
 
     @property
     def frame_bytes(self) -> int:

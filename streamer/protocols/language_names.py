@@ -1,4 +1,4 @@
-"""English names of languages, as OpenAI's verbose answers write them."""
+"""Languages as clients write them, and their English names, as OpenAI's answers have them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ tatar, haw hawaiian, ln lingala, ha hausa, ba bashkir, jw javanese, su sundanese
 """
 _NAMES = dict(entry.strip().split(" ", 1) for entry in _LIST.replace("\n", " ").split(","))
 _CODES = {name: code for code, name in _NAMES.items()}
+# of languages that Whisper calls otherwise than others do
+_OTHER_CODES = {"nb": "no", "fil": "tl", "iw": "he", "jv": "jw"}
 
 
 def english_name(code: str) -> str:
@@ -27,7 +29,15 @@ def english_name(code: str) -> str:
     return _NAMES.get(code, code)
 
 
-def code_of(name: str) -> str:
-    """Return the code of a language written as "de", "de-AT" or "German"."""
-    name = name.strip().lower()
-    return _CODES.get(name) or name.replace("_", "-").partition("-")[0]
+def read_language(name: str | None) -> str | None:
+    """Read a language as a client of any protocol writes it: "de", "de-AT" or "German".
+
+    Returns:
+        Its code; None where it is to be detected: for None, "" and "auto". What no model knows
+        stands for itself, for the model to refuse.
+    """
+    name = (name or "").strip().lower()
+    if name in ("", "auto"):
+        return None
+    code = _CODES.get(name) or name.replace("_", "-").partition("-")[0]
+    return _OTHER_CODES.get(code, code)

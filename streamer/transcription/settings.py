@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.api import SAMPLE_RATE, StreamOptions, Task
+from streamer.schema import RangeError
+
+RANGES: Mapping[str, tuple[float, float]] = {  # of what a session takes, by field
+    "silence_ms": (100, 10_000),
+    "pre_roll_ms": (0, 2_000),
+    "max_segment_s": (2, 300),
+    "vad_threshold": (0, 1),
+    "temperature": (0, 1),
+}
 
 
 class Delay(enum.Enum):
@@ -27,7 +37,7 @@ class Endpointing(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The knobs of one session. Checks itself when built."""
+    """The knobs of one session. Checks itself when built: RangeError."""
 
     language: str | None = None  # ISO 639-1; None detects it, once per stream
     task: Task = Task.TRANSCRIBE
@@ -44,16 +54,9 @@ class SessionSettings:
     temperature: float = 0.0  # of finals; higher ones follow where the text fails its tests
 
     def __post_init__(self) -> None:
-        if not 100 <= self.silence_ms <= 10_000:
-            raise ValueError(f"expected silence_ms from 100 to 10000, got {self.silence_ms}")
-        if not 0 <= self.pre_roll_ms <= 2_000:
-            raise ValueError(f"expected pre_roll_ms from 0 to 2000, got {self.pre_roll_ms}")
-        if not 2.0 <= self.max_segment_s <= 300.0:
-            raise ValueError(f"expected max_segment_s from 2 to 300, got {self.max_segment_s}")
-        if not 0.0 <= self.vad_threshold <= 1.0:
-            raise ValueError(f"expected vad_threshold from 0 to 1, got {self.vad_threshold}")
-        if not 0.0 <= self.temperature <= 1.0:
-            raise ValueError(f"expected temperature from 0 to 1, got {self.temperature}")
+        for name, (low, high) in RANGES.items():
+            if not low <= (value := getattr(self, name)) <= high:
+                raise RangeError(name, f"from {low} to {high}", value)
 
     @property
     def is_manual(self) -> bool:

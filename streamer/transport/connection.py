@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass
@@ -25,12 +24,6 @@ from streamer.wire import ClientFault
 
 MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 MAX_REASON_BYTES = 123  # of a close frame; a longer one cannot be sent (RFC 6455, section 5.5)
-# one half of a surrogate pair, as an escape of JSON: not text, so that it can neither be sent back
-# nor be tokenized
-_LONE_SURROGATE = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
 
 
 class Disconnected(Exception):
@@ -81,7 +74,7 @@ class Connection:
         self._is_closed = False
 
     async def receive(self) -> str | bytes:
-        """Wait for the next message; in text, halves of surrogate pairs become U+FFFD.
+        """Wait for the next message.
 
         Raises:
             Disconnected: the client closed the socket, or it broke.
@@ -108,7 +101,7 @@ class Connection:
             raise MessageTooBig(
                 f"expected messages of at most {limits.max_message_bytes} bytes, got {size}"
             )
-        return data if text is None else _LONE_SURROGATE.sub(r"\\ufffd", text)
+        return data if text is None else text
 
     def lift_limits(self) -> None:
         """Let the client be silent and stay: no more audio is taken, and its text is on the way."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.support import twilio
+from streamer.messages import CLIENT_TYPES
+from streamer.protocols.whisperlive.options import Hello
+from tests.support import hostile_json, twilio
 from tests.support.audio import babble, pcm16
 
 Message = str | bytes
@@ -64,6 +67,28 @@ REALTIME: list[Any] = [
         "type": "transcription_session.update",
         "session": {"input_audio_format": "pcm16", "turn_detection": None},
     },
+    {
+        "type": "session.update",
+        "session": {
+            "type": "transcription",
+            "input_audio_format": "pcm16",
+            "input_audio_transcription": {"model": "whisper-1", "languages": ["en"]},
+            "audio": {
+                "input": {
+                    "transcription": {"model": "whisper-1", "keywords": ["k"], "delay": "low"},
+                    "turn_detection": {
+                        "type": "semantic_vad",
+                        "threshold": 0.5,
+                        "prefix_padding_ms": 300,
+                        "eagerness": "low",
+                        "idle_timeout_ms": None,
+                    },
+                    "noise_reduction": {"type": "near_field", "strength": 0.5},
+                }
+            },
+            "include": ["item.input_audio_transcription.logprobs"],
+        },
+    },
     {"type": "session.update", "model": "counting"},
     {"type": "input_audio_buffer.append", "audio": base64.b64encode(SOUND).decode()},
     {"type": "input_audio_buffer.commit"},
@@ -80,6 +105,16 @@ TWILIO: list[Any] = [
         "streamSid": "MZ1",
         "media": {"track": "inbound", "chunk": "1", "timestamp": "20", "payload": MULAW},
     },
+    {
+        "event": "start",
+        "streamSid": "MZ2",
+        "start": {
+            "callSid": "CA2",
+            "tracks": ["inbound", "outbound"],
+            "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1},
+            "customParameters": {"language": "en", "silence_ms": "500", "hotwords": "a,b"},
+        },
+    },
     {"event": "dtmf", "streamSid": "MZ1", "dtmf": {"track": "inbound_track", "digit": "1"}},
     {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m"}},
     {"event": "stop", "sequenceNumber": "3", "streamSid": "MZ1", "stop": {"callSid": "CA1"}},
@@ -88,6 +123,10 @@ WHISPERLIVE: list[Any] = [
     {"uid": "u", "language": "en", "task": "transcribe", "model": "base", "use_vad": True},
     {"uid": "u", "language": None, "task": "translate", "audio_format": "int16", "hotwords": "a"},
 ]
+
+# messages made from their schemas
+NATIVE_SHAPES = [hostile_json.objects(cls, type=name) for name, cls in CLIENT_TYPES.items()]
+WHISPERLIVE_SHAPES = [hostile_json.objects(Hello)]
 
 # what users have sent, and what parsers choke on
 KNOWN: list[Message] = [
@@ -106,6 +145,10 @@ KNOWN: list[Message] = [
     '{"type":"start","sample_rate":1e999}',
     '{"type":"start","sample_rate":' + "9" * 5000 + "}",
     '{"type":"\\ud800"}',
+    '{"type":"\\\\ud83d\\ude00"}',
+    '{"type":"start","vad_threshold":' + "9" * 401 + "}",
+    '{"type":"update","prompt":"\\ude00\\ud83d"}',
+    *('{"type":"start","unknown":' + "[" * n + "]" * n + "}" for n in (970, 973, 976, 2000)),
     "\x00",
     "",
     b"",
@@ -154,9 +197,19 @@ def mutated(draw: st.DrawFn, seeds: list[Any]) -> str:
     return text[: draw(st.integers(0, len(text)))] if draw(st.integers(0, 9)) == 0 else text
 
 
-def messages(seeds: list[Any]) -> st.SearchStrategy[list[Sent]]:
-    """Make what one client sends."""
+def messages(
+    seeds: list[Any], shapes: Sequence[st.SearchStrategy[Any]] = ()
+) -> st.SearchStrategy[list[Sent]]:
+    """Make what one client sends.
+
+    Args:
+        seeds: good messages.
+        shapes: made from the schemas of the messages, where they have some.
+    """
+    hostile = hostile_json.spoiled(st.one_of(st.sampled_from(seeds), *shapes))
     one = st.one_of(
+        hostile,
+        hostile,
         mutated(seeds),
         mutated(seeds),
         mutated(seeds),

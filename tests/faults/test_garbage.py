@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from streamer.config import ServerConfig
 from tests.faults import garbage
 from tests.faults.garbage import Sent, messages
 from tests.faults.speaker import speak, speech, words_of
+from tests.support import hostile_json
 from tests.support.engines import CountingEngine
 from tests.support.running_service import running
 
@@ -123,19 +125,21 @@ hostile = settings(
 )
 
 PROTOCOLS = {
-    "/v1/stream": garbage.NATIVE,
-    "/v1/listen": garbage.DEEPGRAM,
-    "/v1/listen?encoding=linear16&sample_rate=16000&interim_results=true": garbage.DEEPGRAM,
-    "/v1/realtime?intent=transcription": garbage.REALTIME,
-    "/v1/twilio": garbage.TWILIO,
-    "/v1/whisperlive": garbage.WHISPERLIVE,
+    "/v1/stream": messages(garbage.NATIVE, garbage.NATIVE_SHAPES),
+    "/v1/listen": messages(garbage.DEEPGRAM),
+    "/v1/listen?encoding=linear16&sample_rate=16000&interim_results=true": messages(
+        garbage.DEEPGRAM
+    ),
+    "/v1/realtime?intent=transcription": messages(garbage.REALTIME),
+    "/v1/twilio": messages(garbage.TWILIO),
+    "/v1/whisperlive": messages(garbage.WHISPERLIVE, garbage.WHISPERLIVE_SHAPES),
 }
 
 
 @pytest.mark.parametrize("path", PROTOCOLS)
 async def test_garbage_harms_nobody(target: Target, path: str) -> None:
     @hostile
-    @given(messages(PROTOCOLS[path]))
+    @given(PROTOCOLS[path])
     def attack(sent: list[Sent]) -> None:
         target.check(path, sent)
 
@@ -159,14 +163,44 @@ async def test_garbage_in_the_address_harms_nobody(target: Target, path: str) ->
     await asyncio.to_thread(attack)
 
 
+SECRETS = {
+    "/v1/realtime/client_secrets": {
+        "expires_after": {"anchor": "created_at", "seconds": 60},
+        "session": garbage.REALTIME[0]["session"],
+    },
+    "/v1/realtime/transcription_sessions": garbage.REALTIME[1]["session"],
+}
+
+
+@pytest.mark.parametrize("path", SECRETS)
+async def test_no_json_makes_a_request_fail(target: Target, path: str) -> None:
+    shapes = [SECRETS[path], *(seed.get("session", seed) for seed in garbage.REALTIME)]
+    bodies = hostile_json.spoiled(st.sampled_from(shapes))
+
+    async with httpx.AsyncClient(base_url=target.url.replace("ws", "http", 1)) as client:
+
+        @settings(hostile, max_examples=10 * NUM_SESSIONS)
+        @given(bodies | st.sampled_from([m for m in garbage.KNOWN if isinstance(m, str)]))
+        def attack(body: str) -> None:
+            answer = target.do(client.post(path, content=body.encode()))
+            assert answer.status_code < 500, body
+            if answer.status_code != 200:
+                error = answer.json()["error"]
+                assert error["code"] and "param" in error
+            problems, target.problems[:] = list(target.problems), []
+            assert not problems, problems
+
+        await asyncio.to_thread(attack)
+
+
 @pytest.mark.parametrize("is_started", [False, True])
 async def test_a_session_goes_on_after_what_it_cannot_read(
     target: Target, is_started: bool
 ) -> None:
     opening = '{"type":"start","vad_threshold":0}'
     for message in garbage.KNOWN:
-        if isinstance(message, bytes) or "start" in message:
-            continue  # audio is audio, and a start may be a good one
+        if isinstance(message, bytes) or "start" in message or "update" in message:
+            continue  # audio is audio, and a start or an update may be a good one
         words: list[str] = []
         async with connect(f"{target.url}/v1/stream", compression=None) as socket:
             first = [opening, message] if is_started else [message, opening]

@@ -55,6 +55,7 @@ def test_names_that_are_not_known_are_returned() -> None:
         ({"count": 1, "parts": {}}, "parts"),
         ({"count": 1, "parts": [{"name": "x"}, {}]}, "parts[1].name"),
         ({"count": 1, "parts": [{"name": "x", "size": float("nan")}]}, "parts[0].size"),
+        ({"count": 1, "parts": [{"name": "x", "size": 10**401}]}, "parts[0].size"),
         ({"count": 1, "parts": [3]}, "parts[0]"),
         ({"count": 1, "note": 5}, "note"),
     ],

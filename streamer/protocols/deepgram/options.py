@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamer.audio.pcm import AudioFormat
+from streamer.protocols.language_names import read_language
+from streamer.schema import RangeError
 from streamer.transcription.settings import SessionSettings
 from streamer.wire import ClientFault
 
@@ -40,8 +42,6 @@ REFUSED_PARAMETERS: Mapping[str, str] = {
 UNREPORTED_PARAMETERS = frozenset(
     {"model", "tier", "version", "tag", "extra", "mip_opt_out", "callback_method", "alternatives"}
 )
-# languages that Deepgram and Whisper call differently
-LANGUAGE_NAMES: Mapping[str, str] = {"nb": "no", "fil": "tl", "iw": "he", "jv": "jw"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,10 @@ def parse_language(tag: str) -> str | None:
         return None
     match = re.fullmatch(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*", tag)
     if match is None:
-        raise _refusal("invalid_language", f"language: expected a tag like en-US, got {tag!r}")
-    base = match[1].lower()
-    return LANGUAGE_NAMES.get(base, base)
+        raise _refusal(
+            "invalid_language", f"language: expected a tag like en-US, got {tag!r:.40}", "language"
+        )
+    return read_language(match[1])
 
 
 def parse_hotwords(terms: list[str]) -> tuple[str, ...]:
@@ -137,7 +138,9 @@ def parse_hotwords(terms: list[str]) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(term.strip() for term in terms if term.strip()))
     if len(words) > MAX_HOTWORDS:
         raise _refusal(
-            "too_many_keyterms", f"keyterm: expected at most {MAX_HOTWORDS}, got {len(words)}"
+            "too_many_keyterms",
+            f"keyterm: expected at most {MAX_HOTWORDS}, got {len(words)}",
+            "keyterm",
         )
     return words
 
@@ -153,7 +156,9 @@ def _audio_format(query: Mapping[str, list[str]]) -> AudioFormat | None:
         )
     if _last(query, "sample_rate") == "":
         raise _refusal(
-            "missing_field", f"sample_rate: expected a number with {encoding}, got nothing"
+            "missing_field",
+            f"sample_rate: expected a number with {encoding}, got nothing",
+            "sample_rate",
         )
     try:
         return AudioFormat(
@@ -161,8 +166,8 @@ def _audio_format(query: Mapping[str, list[str]]) -> AudioFormat | None:
             sample_rate=_integer(query, "sample_rate", 1, 1_000_000),
             channels=_integer(query, "channels", 1, 2),
         )
-    except ValueError as error:
-        raise _refusal("invalid_field", str(error)) from None
+    except RangeError as error:
+        raise _refusal("invalid_field", str(error), error.field) from None
 
 
 def _keyword(text: str) -> str:
@@ -209,7 +214,7 @@ def _integer(query: Mapping[str, list[str]], name: str, low: int, high: int) -> 
     return int(text)
 
 
-def _refusal(code: str, message: str, field: str | None = None) -> ClientFault:
+def _refusal(code: str, message: str, field: str) -> ClientFault:
     return ClientFault(code, message, field=field, is_fatal=True)
 
 

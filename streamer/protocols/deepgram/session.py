@@ -115,7 +115,7 @@ class ListenSession:
                 case "CloseStream":
                     await self._end(live)
                 case "Finalize":
-                    channel = _channel(values.get("channel"), self._audio.format.channels)
+                    channel = read_channel(values.get("channel"), self._audio.format.channels)
                     if not self._is_ended:
                         await live.finalize(channel)
                         await self._flush(channel, live, results)
@@ -126,6 +126,7 @@ class ListenSession:
                         "unknown_type",
                         "type: expected KeepAlive, Finalize, CloseStream or Configure, "
                         f"got {other!r:.40}",
+                        field="type",
                     )
         except ClientFault as error:
             self._num_errors += 1
@@ -140,12 +141,11 @@ class ListenSession:
             await self._send_all(answers)
 
     async def _configure(self, keyterms: object, live: LiveSession) -> None:
-        if keyterms is not None:
-            if not isinstance(keyterms, list) or not all(isinstance(k, str) for k in keyterms):
-                raise ClientFault("invalid_field", "keyterms: expected a list of strings")
-            self._settings = dataclasses.replace(self._settings, hotwords=parse_hotwords(keyterms))
+        terms = read_keyterms(keyterms)
+        if terms is not None:
+            self._settings = dataclasses.replace(self._settings, hotwords=parse_hotwords(terms))
             live.update(self._settings)
-        await self._send(messages.ConfigureSuccess(self._id, keyterms))
+        await self._send(messages.ConfigureSuccess(self._id, terms))
 
     async def _end(self, live: LiveSession) -> None:
         if not self._is_ended:
@@ -180,11 +180,31 @@ class ListenSession:
         await self._connection.send(messages.encode(message))
 
 
-def _channel(value: object, num_channels: int) -> int | None:
+def read_keyterms(value: object) -> list[str] | None:
+    """Read the words of a Configure.
+
+    Raises:
+        ClientFault: it is no list of strings.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(term, str) for term in value):
+        raise ClientFault("invalid_field", "keyterms: expected a list of strings", field="keyterms")
+    return value
+
+
+def read_channel(value: object, num_channels: int) -> int | None:
+    """Read the channel of a Finalize; None is all of them.
+
+    Raises:
+        ClientFault: there is no such channel.
+    """
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < num_channels:
         raise ClientFault(
-            "invalid_field", f"channel: expected 0 to {num_channels - 1}, got {value!r:.40}"
+            "invalid_field",
+            f"channel: expected 0 to {num_channels - 1}, got {value!r:.40}",
+            field="channel",
         )
     return value

@@ -12,16 +12,18 @@ import logging
 import secrets
 from collections.abc import Callable
 
-from engine.api import Task
 from streamer import protocol, wire
 from streamer.access.keys import current_key
 from streamer.protocol import ServerMessage, Start
+from streamer.protocols.language_names import read_language
 from streamer.protocols.native.audio_input import AudioInput
 from streamer.protocols.native.journal import Journal
+from streamer.protocols.native.options import check_language, read_settings, updated
 from streamer.protocols.native.sample_check import SampleCheck
+from streamer.schema import RangeError
 from streamer.service import Service
 from streamer.session.live import LiveSession
-from streamer.transcription.settings import Delay, Endpointing, SessionSettings
+from streamer.transcription.settings import SessionSettings
 from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race
 from streamer.transport.edge import Fault, attempt
 from streamer.wire import ClientFault
@@ -86,11 +88,15 @@ class StreamSession:
             ClientFault: a value is out of its range.
         """
         assert self.start is None, "begun once"
+        info = self._service.info
+        assert info is not None, "a service without a model refuses"
+        check_language(start.language, info)
+        settings = read_settings(start)
         try:
             audio = AudioInput(start.encoding, start.sample_rate, start.channels)
-            settings = _settings(start)
-        except ValueError as error:
-            raise ClientFault("invalid_value", str(error), is_fatal=True) from None
+        except RangeError as error:
+            code, text = "invalid_value", str(error)
+            raise ClientFault(code, text, field=error.field, is_fatal=True) from None
         self.start = start
         self._check = SampleCheck(start)
         self.journal.keep_sent = self.resume_s is not None
@@ -142,6 +148,10 @@ class StreamSession:
         """Read a message of an open session; None, and reported, where it is not one."""
         try:
             parsed = protocol.parse_client(text)
+            if isinstance(parsed.message, protocol.Update):
+                info = self._service.info
+                assert info is not None, "begun"
+                check_language(parsed.message.language, info)
         except ClientFault as error:
             self.report(error)
             return None
@@ -280,7 +290,7 @@ class StreamSession:
             encoding=start.encoding,
             sample_rate=start.sample_rate,
             channels=start.channels,
-            language=_language(start.language),
+            language=read_language(start.language),
             resume_s=self.resume_s,
             received_bytes=self._num_bytes,
         )
@@ -297,7 +307,7 @@ class StreamSession:
                 case bytes() as data:
                     await live.feed(data if audio.is_raw else await audio.decode(data))
                 case protocol.Update() as update:
-                    settings = _updated(settings, update)
+                    settings = updated(settings, update)
                     live.update(settings)
                 case protocol.Finalize():
                     await live.finalize()
@@ -308,34 +318,3 @@ class StreamSession:
 
 def _nothing() -> None:
     """Do nothing: no socket carries the session now."""
-
-
-def _settings(start: Start) -> SessionSettings:
-    return SessionSettings(
-        language=_language(start.language),
-        task=Task(start.task),
-        prompt=start.prompt,
-        hotwords=tuple(start.hotwords),
-        word_times=start.words,
-        partials=start.partials,
-        delay=Delay(start.delay),
-        endpointing=Endpointing(start.endpointing),
-        silence_ms=start.silence_ms,
-        pre_roll_ms=start.pre_roll_ms,
-        max_segment_s=start.max_segment_s,
-        vad_threshold=start.vad_threshold,
-    )
-
-
-def _updated(settings: SessionSettings, update: protocol.Update) -> SessionSettings:
-    if update.language is not None:
-        settings = dataclasses.replace(settings, language=_language(update.language))
-    if update.prompt is not None:
-        settings = dataclasses.replace(settings, prompt=update.prompt)
-    if update.hotwords is not None:
-        settings = dataclasses.replace(settings, hotwords=tuple(update.hotwords))
-    return settings
-
-
-def _language(name: str | None) -> str | None:
-    return None if name in (None, "", "auto") else name

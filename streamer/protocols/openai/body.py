@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
@@ -12,8 +11,10 @@ from starlette.datastructures import FormData
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from streamer import wire
 from streamer.protocols.openai.error import ApiError
 from streamer.transport.upload import UploadError, read_body
+from streamer.wire import ClientFault
 
 MAX_BODY_BYTES = 1 << 20  # of JSON
 MAX_FIELDS = 64
@@ -72,18 +73,9 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
         ApiError: invalid_json.
     """
     try:
-        values = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:  # of UTF-8, too
-        raise ApiError(f"expected a JSON object, got {error}", code="invalid_json") from None
-    except RecursionError:
-        raise ApiError("expected a JSON object, got deep nesting", code="invalid_json") from None
-    if not isinstance(values, dict):
-        raise ApiError("expected a JSON object", code="invalid_json")
-    return values
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name}, which is not JSON")
+        return wire.parse_object(text, None)
+    except ClientFault as error:
+        raise ApiError(error.message, code=error.code) from None
 
 
 def _refusal(error: UploadError, what: str) -> ApiError:

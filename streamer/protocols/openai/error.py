@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 from engine.api import ModelInfo
 from streamer.access.refusal import Refusal
-from streamer.protocols.language_names import code_of
+from streamer.protocols.language_names import read_language
 from streamer.protocols.model_names import is_served
 from streamer.service import Service
 from streamer.wire import ClientFault
@@ -91,17 +91,15 @@ def check_model(name: str, info: ModelInfo, *, param: str = "model") -> None:
 
 
 def check_language(name: str | None, info: ModelInfo, *, param: str = "language") -> str | None:
-    """Return the code of a language as the model knows it; None and "" leave it to detection.
+    """Return the code of a language as the model knows it; None leaves it to detection.
 
-    "en-US" and "English" are "en".
+    As `read_language` does: "en-US" and "English" are "en", "" and "auto" are None.
 
     Raises:
         ApiError: the model does not know it.
     """
-    if not name:
-        return None
-    code = code_of(name)
-    if code not in info.languages:
+    code = read_language(name)
+    if code is not None and code not in info.languages:
         raise ApiError(
             f"expected an ISO 639-1 language that {info.name} knows, got {name!r:.40}",
             code="unsupported_language",

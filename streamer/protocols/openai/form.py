@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -11,12 +13,18 @@ from starlette.datastructures import FormData, UploadFile
 from engine.api import ModelInfo, Task
 from streamer.audio.probe import RawFormat
 from streamer.protocols.openai.error import ApiError, check_language, check_model
+from streamer.schema import RangeError
 from streamer.transcription.settings import SessionSettings
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("segment", "word")
 # files without a container; what they hold is agreed on in docs/openai.md
 RAW_SUFFIXES = (".pcm", ".raw")
+FIELD_NAMES: Mapping[str, str] = {  # what a session's settings are called here
+    "vad_threshold": "chunking_strategy.threshold",
+    "pre_roll_ms": "chunking_strategy.prefix_padding_ms",
+    "silence_ms": "chunking_strategy.silence_duration_ms",
+}
 RAW_FORMAT = RawFormat("s16le", 16_000, 1)
 
 
@@ -109,8 +117,9 @@ def _settings(form: FormData, info: ModelInfo, task: Task, *, word_times: bool) 
             pre_roll_ms=int(turns.prefix_padding_ms),
             silence_ms=int(turns.silence_duration_ms),
         )
-    except (ValueError, OverflowError) as error:
-        raise ApiError(str(error), code="invalid_value") from None
+    except RangeError as error:
+        name = FIELD_NAMES.get(error.field, error.field)
+        raise ApiError(error.describe(name), code="invalid_value", param=name) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +206,11 @@ def _number(form: FormData, name: str) -> float | None:
 
 def _read_number(text: str, name: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
         raise ApiError(
             f"expected {name} to be a number, got {text!r:.40}", code="invalid_value", param=name
-        ) from None
+        )
+    return number

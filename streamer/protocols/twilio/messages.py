@@ -107,7 +107,11 @@ def _start(values: Mapping[str, object]) -> Start:
     )
     call = _text(body, "callSid", "call_sid", "call_control_id") or stream
     if not call:
-        raise ClientFault("missing_field", "start.callSid: expected a string, got nothing")
+        raise ClientFault(
+            "missing_field",
+            "start.callSid: expected a string, got nothing",
+            field="start.callSid",
+        )
     tracks = body.get("tracks")
     if not isinstance(tracks, list) or not tracks:
         tracks = ["inbound"]
@@ -122,6 +126,7 @@ def _start(values: Mapping[str, object]) -> Start:
             "unsupported",
             f"start.mediaFormat.encoding: expected one of {', '.join(ENCODINGS)}, "
             f"got {schema.quote(encoding)}",
+            field="start.mediaFormat.encoding",
         )
     rate = _number(media_format, "sampleRate", "sample_rate")
     parameters = body.get("customParameters", body.get("custom_parameters"))
@@ -140,12 +145,16 @@ def _start(values: Mapping[str, object]) -> Start:
 def _media(body: Mapping[str, object]) -> Media:
     payload = body.get("payload")
     if not isinstance(payload, str):
-        raise ClientFault("missing_field", "media.payload: expected base64, got nothing")
+        raise ClientFault(
+            "missing_field", "media.payload: expected base64, got nothing", field="media.payload"
+        )
     try:
         data = base64.b64decode(payload, validate=True)
     except (binascii.Error, ValueError):
         raise ClientFault(
-            "invalid_field", f"media.payload: expected base64, got {schema.quote(payload)}"
+            "invalid_field",
+            f"media.payload: expected base64, got {schema.quote(payload)}",
+            field="media.payload",
         ) from None
     return Media(
         track=_track(body.get("track")),
@@ -161,7 +170,9 @@ def _track(value: object) -> str:
     name = str(value).removesuffix("_track")
     if name not in TRACKS:
         raise ClientFault(
-            "invalid_field", f"track: expected inbound or outbound, got {schema.quote(value)}"
+            "invalid_field",
+            f"track: expected inbound or outbound, got {schema.quote(value)}",
+            field="track",
         )
     return name
 
@@ -169,7 +180,9 @@ def _track(value: object) -> str:
 def _object(values: Mapping[str, object], name: str) -> Mapping[str, object]:
     value = values.get(name)
     if not isinstance(value, dict):
-        raise ClientFault("missing_field", f"{name}: expected an object, got {schema.quote(value)}")
+        raise ClientFault(
+            "missing_field", f"{name}: expected an object, got {schema.quote(value)}", field=name
+        )
     return value
 
 
@@ -179,7 +192,9 @@ def _text(values: Mapping[str, object], *names: str) -> str:
         if isinstance(value, str) and value:
             if len(value) > MAX_ID_LENGTH:
                 raise ClientFault(
-                    "invalid_field", f"{name}: expected at most {MAX_ID_LENGTH} characters"
+                    "invalid_field",
+                    f"{name}: expected at most {MAX_ID_LENGTH} characters",
+                    field=name,
                 )
             return value
     return ""
@@ -195,6 +210,8 @@ def _number(values: Mapping[str, object], *names: str) -> int | None:
             return int(value)
         if value is not None:
             raise ClientFault(
-                "invalid_field", f"{name}: expected a number, got {schema.quote(value)}"
+                "invalid_field",
+                f"{name}: expected a number, got {schema.quote(value)}",
+                field=name,
             )
     return None

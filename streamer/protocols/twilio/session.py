@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from engine.api import EngineError, Task
+from engine.api import EngineError
 from streamer import wire
 from streamer.audio.error import AudioError
-from streamer.audio.pcm import AudioFormat
 from streamer.protocols.twilio import messages as twilio
 from streamer.protocols.twilio.call import CallLog, CallLogs
 from streamer.protocols.twilio.jitter import ChunkOrder
+from streamer.protocols.twilio.options import read_format, read_settings
 from streamer.protocols.twilio.webhook import Webhook
 from streamer.service import Service
 from streamer.session.live import LiveSession
-from streamer.transcription.settings import Delay, SessionSettings
 from streamer.transport.connection import (
     MAX_ERRORS,
     Connection,
@@ -66,9 +65,9 @@ class CallStream:
 
     async def _transcribe(self, start: twilio.Start, log: CallLog) -> None:
         orders = [_order(start) for _ in start.tracks]
-        audio_format = AudioFormat(start.encoding, start.sample_rate, len(start.tracks))
         try:
-            session = self._service.session(audio_format, _settings(start))
+            audio_format = read_format(start)
+            session = self._service.session(audio_format, read_settings(start))
             async with session as live, Webhook(self._service.config.call_webhook) as hook:
                 logger.info("%s opened: %s", self.name, audio_format)
                 reading = asyncio.create_task(self._read(start, live, orders))
@@ -89,10 +88,12 @@ class CallStream:
                 }
                 hook.post(log.append("done", start.stream, values))
                 logger.info("%s closed: %s", self.name, values)
-        except (EngineError, AudioError, ValueError) as error:
-            # ValueError: a parameter of the TwiML that is out of range
-            log.append("error", start.stream, {"code": "refused", "message": str(error)})
-            raise ClientFault("refused", str(error), is_fatal=True) from error
+        except (EngineError, AudioError, ClientFault) as error:
+            # ClientFault: a parameter of the TwiML that cannot be read, or is out of range
+            field = error.field if isinstance(error, ClientFault) else None
+            named = {} if field is None else {"field": field}
+            log.append("error", start.stream, {"code": "refused", "message": str(error), **named})
+            raise ClientFault("refused", str(error), field=field, is_fatal=True) from error
         except Exception:
             # the edge logs it; without a word here readers would take the call for whole
             values = {"code": "internal", "message": "internal error"}
@@ -146,23 +147,3 @@ class CallStream:
 
 def _order(start: twilio.Start) -> ChunkOrder:
     return ChunkOrder(max(1, start.sample_rate // 1000), SILENT_BYTES[start.encoding])
-
-
-def _settings(start: twilio.Start) -> SessionSettings:
-    """Read the parameters that the TwiML gave to the stream.
-
-    Raises:
-        ValueError: a value is not one that a session takes.
-    """
-    given = start.parameters
-    language = given.get("language", "")
-    hotwords = (word.strip() for word in given.get("hotwords", "").split(","))
-    return SessionSettings(
-        language=None if language in ("", "auto") else language.split("-")[0].lower(),
-        task=Task(given.get("task", "transcribe")),
-        prompt=given.get("prompt", ""),
-        hotwords=tuple(word for word in hotwords if word),
-        word_times=True,
-        delay=Delay(given.get("delay", SessionSettings().delay.value)),
-        silence_ms=int(given.get("silence_ms", SessionSettings().silence_ms)),
-    )

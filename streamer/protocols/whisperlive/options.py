@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.api import SAMPLE_RATE, Task
 from streamer import schema
 from streamer.audio.pcm import AudioFormat
+from streamer.protocols.language_names import read_language
 from streamer.transcription.settings import SessionSettings
 from streamer.wire import ClientFault, parse_object
 
 MIN_SILENCE_MS = 100  # SessionSettings.silence_ms
+# what a session's settings are called here
+VAD_NAMES: Mapping[str, str] = {
+    "silence_ms": "min_silence_duration_ms",
+    "pre_roll_ms": "speech_pad_ms",
+    "vad_threshold": "threshold",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +57,27 @@ class Hello:
         """What the session is asked for.
 
         Raises:
-            ValueError: a value is out of range.
+            ClientFault: names the field that is out of its range.
         """
         vad = self.vad_parameters or VadParameters()
         default = SessionSettings()
         silence_ms, pad_ms = vad.min_silence_duration_ms, vad.speech_pad_ms
-        return SessionSettings(
-            language=self.language or None,
-            task=Task(self.task),
-            prompt=self.initial_prompt or "",
-            hotwords=tuple(self.hotwords),
-            word_times=self.word_timestamps,
-            silence_ms=default.silence_ms
-            if silence_ms is None
-            else max(MIN_SILENCE_MS, silence_ms),
-            pre_roll_ms=default.pre_roll_ms if pad_ms is None else pad_ms,
-            vad_threshold=default.vad_threshold if vad.threshold is None else vad.threshold,
-        )
+        if silence_ms is not None:
+            silence_ms = max(MIN_SILENCE_MS, silence_ms)
+        try:
+            return SessionSettings(
+                language=read_language(self.language),
+                task=Task(self.task),
+                prompt=self.initial_prompt or "",
+                hotwords=tuple(self.hotwords),
+                word_times=self.word_timestamps,
+                silence_ms=default.silence_ms if silence_ms is None else silence_ms,
+                pre_roll_ms=default.pre_roll_ms if pad_ms is None else pad_ms,
+                vad_threshold=default.vad_threshold if vad.threshold is None else vad.threshold,
+            )
+        except schema.RangeError as error:
+            name = "vad_parameters." + VAD_NAMES[error.field]
+            raise ClientFault("invalid_value", error.describe(name), field=name) from None
 
     @property
     def warnings(self) -> list[str]:

@@ -48,10 +48,7 @@ class WhisperLiveSession:
 
     async def _transcribe(self, hello: Hello) -> None:
         self._writer = SegmentsWriter(hello)
-        try:
-            settings, audio_format = hello.settings, hello.format
-        except ValueError as error:
-            raise ClientFault("invalid_value", str(error)) from None
+        settings, audio_format = hello.settings, hello.format
         if (refusal := self._service.refusal()) is not None:
             await self._wait(refusal.retry_after_s or RETRY_AFTER_S)
             return

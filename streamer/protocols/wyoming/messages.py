@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from engine.api import ModelInfo
 from streamer.audio.pcm import AudioFormat
-from streamer.protocols.language_names import code_of
+from streamer.protocols.language_names import read_language
+from streamer.schema import RangeError
 from streamer.transcription.settings import SessionSettings
 from streamer.wire import ClientFault
 
@@ -37,7 +38,7 @@ class Transcribe:
     def settings(self) -> SessionSettings:
         default = SessionSettings()
         return SessionSettings(
-            language=code_of(self.language) if self.language else None,
+            language=read_language(self.language),
             hotwords=tuple(self.transcript_names + self.transcript_terms),
             partials=False,
             silence_ms=SILENCE_MS.get(self.vad_sensitivity or "", default.silence_ms),
@@ -63,11 +64,13 @@ class Audio:
             raise ClientFault(
                 "unsupported_audio",
                 f"expected mono of width 2, got {self.channels} channels of width {self.width}",
+                field="channels" if self.width == 2 else "width",
             )
         try:
             return AudioFormat("pcm_s16le", self.rate, 1)
-        except ValueError as error:
-            raise ClientFault("unsupported_audio", str(error)) from None
+        except RangeError as error:
+            text = error.describe("rate")
+            raise ClientFault("unsupported_audio", text, field="rate") from None
 
 
 def encode(event: WyomingEvent) -> bytes:

@@ -32,8 +32,8 @@ def decode(audio_format: AudioFormat, data: bytes, sizes: list[int]) -> list[Sam
         ({"encoding": "mp3"}, "pcm_s16le"),
         ({"sample_rate": 7_999}, "8000 to 48000"),
         ({"sample_rate": 96_000}, "8000 to 48000"),
-        ({"channels": 3}, "1 or 2 channels, got 3"),
-        ({"channels": 0}, "1 or 2 channels, got 0"),
+        ({"channels": 3}, "channels to be 1 or 2, got 3"),
+        ({"channels": 0}, "channels to be 1 or 2, got 0"),
     ],
 )
 def test_a_format_that_is_not_served_is_refused(fields: dict[str, object], message: str) -> None:

@@ -22,6 +22,11 @@ from streamer.transcription.settings import Delay, Endpointing, SessionSettings
 LOGPROBS = "item.input_audio_transcription.logprobs"
 PCM_RATE = 24_000  # Hz; the only one of audio/pcm
 # without a model of turns, eagerness is how long a pause may be
+TURN_NAMES: Mapping[str, str] = {  # what a session's settings are called here
+    "silence_ms": "silence_duration_ms",
+    "pre_roll_ms": "prefix_padding_ms",
+    "vad_threshold": "threshold",
+}
 EAGERNESS_MS = {"low": 1500, "medium": 800, "auto": 800, "high": 400}
 BETA_FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
 BETA_NAMES = {  # of the Beta's flat session, and where they stand now
@@ -209,8 +214,9 @@ def _modernize(changes: Mapping[str, Any]) -> dict[str, Any]:
         name = flat["format"]
         flat["format"] = {"type": BETA_FORMATS.get(name, name)}
     audio = modern.get("audio")
-    nested = audio.get("input") if isinstance(audio, dict) else None
-    modern["audio"] = {"input": {**flat, **(nested or {})}}
+    nested = audio.get("input") if isinstance(audio, dict) else audio
+    if nested is None or isinstance(nested, dict):  # else `update` says what was expected
+        modern["audio"] = {"input": {**flat, **(nested or {})}}
     return modern
 
 
@@ -260,7 +266,6 @@ def _settings(
             pre_roll_ms=turns.prefix_padding_ms,
             vad_threshold=turns.threshold,
         )
-    except ValueError as error:
-        raise ApiError(
-            str(error), code="invalid_value", param="session.audio.input.turn_detection"
-        ) from None
+    except schema.RangeError as error:
+        name = "session.audio.input.turn_detection." + TURN_NAMES[error.field]
+        raise ApiError(error.describe(name), code="invalid_value", param=name) from None

@@ -45,7 +45,7 @@ async def _create(service: Service, sessions: SecretSessions, request: Request) 
         _check_caller(sessions, request)
         values = await read_object(request)
         config = _config(service, values.get("session"))
-        lifetime_s = _lifetime(values.get("expires_after"), DEFAULT_LIFETIME_S)
+        lifetime_s = read_lifetime(values.get("expires_after"), DEFAULT_LIFETIME_S)
     except ApiError as error:
         return error.response()
     token = service.access.mint_token(lifetime_s, time.time())
@@ -93,8 +93,12 @@ def _config(service: Service, session: object) -> RealtimeConfig:
     return config.update(session) if session else config
 
 
-def _lifetime(value: Any, default_s: int) -> int:
-    """Read `expires_after`: so many seconds after its creation."""
+def read_lifetime(value: Any, default_s: int) -> int:
+    """Read `expires_after`: so many seconds after its creation.
+
+    Raises:
+        ApiError: names the field.
+    """
     if value is None:
         return default_s
     seconds = value.get("seconds", default_s) if isinstance(value, dict) else None

@@ -101,6 +101,46 @@ async def test_a_field_of_the_wrong_type_is_named(
         assert (await receive(socket))["type"] == "ready"
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("silence_ms", 5),
+        ("pre_roll_ms", -1),
+        ("max_segment_s", 1),
+        ("vad_threshold", 1.5),
+        ("sample_rate", 7),
+        ("channels", 3),
+        ("language", "xx"),
+    ],
+)
+async def test_a_value_out_of_its_range_is_named(
+    service: Running, field: str, value: object
+) -> None:
+    async with connect(service) as socket:
+        await say(socket, **{"type": "start", field: value})
+        error = await receive(socket)
+        assert (error["fatal"], error["field"]) == (True, field) and field in error["message"]
+
+
+async def test_an_update_to_an_unknown_language_changes_nothing(service: Running) -> None:
+    async with connect(service) as socket:
+        await start(socket)
+        await receive(socket)
+        await say(socket, type="update", language="xx")
+        error = await receive(socket)
+        assert (error["fatal"], error["field"]) == (False, "language")
+        await socket.send(SENTENCE)
+        await say(socket, type="end")
+        assert texts_of(await receive_rest(socket)) == WORDS
+
+
+@pytest.mark.parametrize("language", ["de-DE", "german", "DE"])
+async def test_a_language_may_be_a_tag_or_a_name(service: Running, language: str) -> None:
+    async with connect(service) as socket:
+        await start(socket, language=language)
+        assert (await receive(socket))["language"] == "de"
+
+
 @pytest.mark.parametrize("text", ['{"type":"start","channels":"2"}', "x" * 70_000])
 async def test_sound_after_a_start_that_failed_opens_no_session_with_defaults(
     service: Running, text: str

@@ -74,3 +74,29 @@ def test_a_file_where_text_should_be_is_refused() -> None:
     with pytest.raises(ApiError) as caught:
         parse_form(form, INFO, Task.TRANSCRIBE)
     assert caught.value.field == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "param"),
+    [
+        *(("temperature", value, "temperature") for value in ("1.5", "-1", "nan", "inf", "warm")),
+        ("chunking_strategy", '{"threshold": 2}', "chunking_strategy.threshold"),
+        ("chunking_strategy[prefix_padding_ms]", "nan", "chunking_strategy.prefix_padding_ms"),
+        ("chunking_strategy[prefix_padding_ms]", "-5", "chunking_strategy.prefix_padding_ms"),
+        ("chunking_strategy[silence_duration_ms]", "5", "chunking_strategy.silence_duration_ms"),
+        ("language", "klingon", "language"),
+        ("response_format", "yaml", "response_format"),
+        ("stream", "perhaps", "stream"),
+    ],
+)
+def test_every_field_that_is_refused_is_named(name: str, value: str, param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse((name, value))
+    assert caught.value.field == param
+
+
+@pytest.mark.parametrize(
+    ("written", "code"), [("auto", None), ("de-AT", "de"), ("German", "de"), ("", None)]
+)
+def test_a_language_is_read_as_in_every_protocol(written: str, code: str | None) -> None:
+    assert parse(("language", written)).settings.language == code

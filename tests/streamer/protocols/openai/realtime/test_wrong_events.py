@@ -105,7 +105,7 @@ async def test_wrong_messages_are_answered_and_the_session_goes_on(
         ({"transcription": {"language": "xx"}}, "session.audio.input.transcription.language"),
         ({"transcription": {"delay": "none"}}, "session.audio.input.transcription.delay"),
         ({"turn_detection": {"type": "server_vad", "threshold": 7}},
-         "session.audio.input.turn_detection"),
+         "session.audio.input.turn_detection.threshold"),
         ({"turn_detection": {"threshold": True}}, "session.audio.input.turn_detection.threshold"),
         ({"turn_detection": "server_vad"}, "session.audio.input.turn_detection"),
         ({"turn_detection": {"type": "magic"}}, "session.audio.input.turn_detection.type"),
