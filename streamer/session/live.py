@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 MAX_BACKLOG = 45 * SAMPLE_RATE  # audio ahead of transcription from which `feed` waits
 MAX_EVENTS = 256  # events not taken from which decoding waits
+PIECES_PER_S = 4  # that a packet is cut into: each is 1 ms of work, and more on a busy machine
+MAX_UNBROKEN = 3_200  # 0.2 s of audio taken, in however many packets, before others have a turn
 # that a new session waits for its streams: an engine that does not answer is busy to newcomers,
 # and they hear of it before whoever waits for their `start` gives up
 OPEN_TIMEOUT_S = 10.0
@@ -72,6 +74,7 @@ class LiveSession:
         self._is_ended = False
         self._is_stopped = False  # the service ended the audio; what still comes is dropped
         self._num_running = len(self._channels)  # channels still transcribing
+        self._num_unbroken = 0  # samples taken since other tasks had a turn
 
     async def __aenter__(self) -> Self:
         """Open a stream per channel.
@@ -159,11 +162,13 @@ class LiveSession:
             if self._meter:
                 self._meter.receive(audio_s)
             packet = len(data) * SAMPLE_RATE // second
-            for first in range(0, len(data), second):
-                decoded = decoder.decode(data[first : first + second])
+            size = second // PIECES_PER_S
+            for first in range(0, len(data), size):
+                decoded = decoder.decode(data[first : first + size])
                 for each, samples in zip(channels, decoded, strict=True):
                     each.transcriber.receive_audio(samples, time.monotonic(), packet)
                     each.notify()
+                    self._num_unbroken += len(samples)
                 await self._catch_up(channels)
             if self._meter:
                 self._meter.arrive(self.duration, arrived_at)
@@ -241,6 +246,9 @@ class LiveSession:
     async def _catch_up(self, channels: list[Channel]) -> None:
         """Wait until transcription is near enough to what was received."""
         await self._publish()
+        if self._num_unbroken >= MAX_UNBROKEN:
+            self._num_unbroken = 0
+            await asyncio.sleep(0)
         if not self._has_room(channels):
             async with self._changed:
                 await self._changed.wait_for(lambda: self._has_room(channels))

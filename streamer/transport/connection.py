@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streamer.access.refusal import Refusal
 from streamer.config import ServerConfig
-from streamer.wire import ClientFault
+from streamer.wire import MAX_TEXT_BYTES, ClientFault
 
 MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
 MAX_REASON_BYTES = 123  # of a close frame; a longer one cannot be sent (RFC 6455, section 5.5)
@@ -62,6 +62,9 @@ class Limits:
         )
 
 
+MAX_UNBROKEN_S = 0.005  # of taking messages before other tasks have a turn
+
+
 class Connection:
     """An accepted socket."""
 
@@ -70,6 +73,7 @@ class Connection:
         self._limits = limits
         # monotonic; None once the client has sent all its audio and only waits for text
         self._expires_at: float | None = time.monotonic() + limits.max_session_s
+        self._yields_at = 0.0  # monotonic; from when on other tasks are to have a turn
         self._sending = asyncio.Lock()
         self._is_closed = False
 
@@ -86,6 +90,9 @@ class Connection:
             left_s = min(limits.idle_timeout_s, self._expires_at - time.monotonic())
             if left_s <= 0:
                 raise self._overdue()
+        if time.monotonic() >= self._yields_at:
+            await asyncio.sleep(0)  # messages that are there already come without a wait
+            self._yields_at = time.monotonic() + MAX_UNBROKEN_S
         try:
             async with asyncio.timeout(left_s):
                 message = await self._websocket.receive()
@@ -97,6 +104,8 @@ class Connection:
         text: str | None = message.get("text")
         data: bytes = message.get("bytes") or b""
         size = len(data) if text is None else len(text)
+        if size > MAX_TEXT_BYTES:
+            await asyncio.sleep(0)  # to bring it here took some milliseconds, and to read it will
         if size > limits.max_message_bytes:
             raise MessageTooBig(
                 f"expected messages of at most {limits.max_message_bytes} bytes, got {size}"

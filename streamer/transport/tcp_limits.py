@@ -10,6 +10,7 @@ websockets cannot read is neither answered nor closed by uvicorn.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 from asyncio.transports import BaseTransport
@@ -23,6 +24,7 @@ from websockets.exceptions import InvalidMessage
 from websockets.http11 import Request
 
 from streamer.access.refusal import Refusal
+from streamer.transport.pieces import Pieces
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +45,11 @@ class GuardedProtocol(H11Protocol):
     head_timeout_s: float
 
     _head_timer: asyncio.TimerHandle | None = None  # runs while a request's head is awaited
+    _pieces: Pieces
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._pieces = Pieces(self.loop, self._parse)
         if len(self.connections) > self.max_connections:
             transport.write(BUSY_RESPONSE)
             transport.close()
@@ -53,6 +57,14 @@ class GuardedProtocol(H11Protocol):
         self._arm()
 
     def data_received(self, data: bytes) -> None:
+        self._pieces.put(data)
+
+    def _parse(self, data: bytes) -> None:
+        protocol = self.transport.get_protocol()
+        if protocol is not self:  # the connection has become a WebSocket
+            assert isinstance(protocol, asyncio.Protocol)
+            protocol.data_received(data)
+            return
         if self.conn.their_state is h11.IDLE:
             self._arm()
         super().data_received(data)
@@ -61,7 +73,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        super().connection_lost(exc)
+        self._pieces.finish(functools.partial(super().connection_lost, exc))
 
     def _arm(self) -> None:
         if self._head_timer is None:
@@ -96,17 +108,22 @@ class GuardedSocket(WebSocketsSansIOProtocol):
     note_refusal: Callable[[int], None]  # called with the status of a handshake that failed
 
     _handshake_timer: asyncio.TimerHandle | None = None
+    _pieces: Pieces
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
+        self._pieces = Pieces(self.loop, self._parse)
         self._handshake_timer = self.loop.call_later(self.handshake_timeout_s, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
-        super().connection_lost(exc)
+        self._pieces.finish(functools.partial(super().connection_lost, exc))
 
     def data_received(self, data: bytes) -> None:
+        self._pieces.put(data)
+
+    def _parse(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
             self._refuse(self.conn.handshake_exc)

@@ -23,6 +23,7 @@ from streamer.wire import ClientFault
 logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 32 * 1024  # of a container, decoded at once
+DIGEST_BYTES = 1 << 20  # hashed before other tasks have a turn, some milliseconds
 
 NO_AUDIO_REASON = "NET-0001: did not receive audio data or a text message within the timeout window"
 NOT_AUDIO_CODE = "DATA-0000"
@@ -92,10 +93,16 @@ class ListenSession:
             elif not message:
                 await self._end(live)  # an empty message closed the stream before CloseStream did
             elif not self._is_ended:
-                self._sha256.update(message)
+                await self._digest(message)
                 await self._feed(message, live)
                 await asyncio.sleep(0)  # what this audio led to is sent before what follows
                 await self._send_all(results.advance(live.duration))
+
+    async def _digest(self, data: bytes) -> None:
+        for first in range(0, len(data), DIGEST_BYTES):
+            if first:
+                await asyncio.sleep(0)
+            self._sha256.update(data[first : first + DIGEST_BYTES])
 
     async def _feed(self, data: bytes, live: LiveSession) -> None:
         if not self._audio.is_slow:

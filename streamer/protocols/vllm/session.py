@@ -6,8 +6,6 @@ Audio is transcribed as it comes. Its text is sent from the first commit on; the
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 import math
 from typing import Any
@@ -20,6 +18,7 @@ from streamer.session.live import LiveSession
 from streamer.transcription.events import Final, Partial
 from streamer.transcription.settings import SessionSettings
 from streamer.transcription.word import follow
+from streamer.transport import base64_audio
 from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race
 from streamer.transport.edge import Fault
 from streamer.wire import ClientFault, parse_object
@@ -111,7 +110,7 @@ class VllmSession:
                     case "session.update":
                         await self._select(values.get("model"))
                     case "input_audio_buffer.append":
-                        if data := _decode(values.get("audio")):
+                        if data := await _decode(values.get("audio")):
                             return data
                     case "input_audio_buffer.commit":
                         if not self._is_validated:
@@ -173,10 +172,8 @@ class VllmSession:
         await self._send({"type": "error", "error": message, "code": code})
 
 
-def _decode(audio: object) -> bytes:
+async def _decode(audio: object) -> bytes:
     try:
-        if not isinstance(audio, str):
-            raise ValueError
-        return base64.b64decode(audio, validate=True)
-    except (binascii.Error, ValueError):
+        return await base64_audio.decode(audio)
+    except ValueError:
         raise ClientFault("invalid_audio", "audio: expected base64") from None

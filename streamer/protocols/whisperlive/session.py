@@ -18,6 +18,8 @@ from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
+PIECE_BYTES = 1 << 20  # of 8-bit samples, converted at once
+
 
 class WhisperLiveSession:
     """One client, from the accepted socket to the close."""
@@ -88,7 +90,14 @@ class WhisperLiveSession:
             elif isinstance(message, str):
                 await self._send(status="WARNING", message="expected audio, got text")
             elif message and has_audio:
-                await live.feed(_widen(message) if hello.audio_format == "uint8" else message)
+                await self._feed(message, hello, live)
+
+    async def _feed(self, data: bytes, hello: Hello, live: LiveSession) -> None:
+        if hello.audio_format != "uint8":
+            await live.feed(data)
+            return
+        for first in range(0, len(data), PIECE_BYTES):
+            await live.feed(_widen(data[first : first + PIECE_BYTES]))
 
     async def _end(self, live: LiveSession) -> None:
         self._connection.lift_limits()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 import logging
 import secrets
@@ -21,6 +19,7 @@ from streamer.protocols.openai.realtime.items import ItemWriter, Message
 from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.service import Service
 from streamer.session.live import LiveSession
+from streamer.transport import base64_audio
 from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race
 from streamer.transport.edge import Fault
 
@@ -165,11 +164,9 @@ class RealtimeSession:
         await self._send_session("updated")
 
     async def _append(self, audio: object) -> None:
-        if not isinstance(audio, str):
-            raise ApiError("audio: expected base64", code="invalid_value", param="audio")
         try:
-            data = base64.b64decode(audio, validate=True)
-        except (binascii.Error, ValueError):
+            data = await base64_audio.decode(audio)
+        except ValueError:
             raise ApiError("audio: expected base64", code="invalid_value", param="audio") from None
         if not data:
             return
