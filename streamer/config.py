@@ -38,6 +38,12 @@ class ServerConfig:
     allowed_origins: tuple[str, ...] = option(
         (), "origins of web pages, beside our own, that may use the service; * for all", "access"
     )
+    allowed_hosts: tuple[str, ...] = option(
+        (),
+        "names, beside addresses and local ones, under which a service without keys may be "
+        "reached; * for all",
+        "access",
+    )
     token_secret: str = option(
         "",
         "signs browsers' tokens, the same on all replicas; empty for a new one at each start",

@@ -7,6 +7,7 @@ protocol, log or error can repeat it.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
@@ -15,8 +16,9 @@ QUERY_NAMES = frozenset({"key", "token", "api_key"})
 COOKIE = "wordwire"
 # a subprotocol of this name stands before the one that is the key (Deepgram's browser clients)
 KEY_SCHEMES = frozenset({"token", "bearer"})
-# a key may follow this path: Twilio sends neither headers of one's own nor a query
-KEY_PATH = "/v1/twilio/"
+# a key may follow this path: Twilio sends neither headers of one's own nor a query; it is taken out
+# of a path that is written wrong, too
+_KEY_PATH = re.compile(r"(.*/twilio)/+(.+)", re.IGNORECASE | re.DOTALL)
 KEY_PREFIX = "openai-insecure-api-key."  # a subprotocol that holds the key (OpenAI's)
 
 
@@ -89,8 +91,8 @@ def split_query(query: str, found: Credentials) -> str:
 
 def split_path(path: str, found: Credentials) -> str:
     """Take a key out of a path; returns what is left of it."""
-    rest, separator, key = path.partition(KEY_PATH)
-    if not separator or not key:
+    match = _KEY_PATH.fullmatch(path)
+    if match is None:
         return path
-    found.candidates.append(key)
-    return rest + KEY_PATH.rstrip("/")
+    found.candidates.append(match[2])
+    return match[1]

@@ -7,12 +7,16 @@ was shown as a credential is taken out of the request here, so that nothing behi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
 from http import HTTPStatus
+from urllib.parse import quote
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from streamer import wire
 from streamer.access import origin
@@ -25,6 +29,7 @@ from streamer.access.credentials import (
     split_query,
     split_subprotocols,
 )
+from streamer.access.host_names import is_expected, names_of
 from streamer.access.keys import ANYONE, ApiKey, current_key, digest_of
 from streamer.access.limits import Attempts
 from streamer.access.refusal import Refusal, no_room
@@ -62,20 +67,10 @@ class Gate:
             return
         page = _header(scope, b"origin")
         host = _header(scope, b"host") or ""
-        is_foreign = page is not None and not origin.is_same(page, host)
-        if is_foreign:
-            assert page is not None
-            if not origin.is_allowed(page, host, self._service.config.allowed_origins):
-                await self._refuse(
-                    scope,
-                    send,
-                    Refusal(
-                        HTTPStatus.FORBIDDEN,
-                        "forbidden_origin",
-                        "this page may not use the service",
-                    ),
-                )
-                return
+        if (refusal := self._page_refusal(page, host)) is not None:
+            await self._refuse(scope, send, refusal)
+            return
+        if page is not None and not origin.is_same(page, host):
             if (asked := _preflight(scope)) is not None:
                 headers = origin.preflight_headers(page, asked)
                 await _respond(scope, send, HTTPStatus.NO_CONTENT, headers, b"")
@@ -91,7 +86,24 @@ class Gate:
             return
         if found.from_browser_url and key is not ANYONE and _wants_page(scope):
             send = _with_headers(send, [self._cookie(scope, key)])
-        await self._app(scope, receive, self._counting(send))
+        await self._run(scope, receive, self._counting(send), self._counting(send))
+
+    def _page_refusal(self, page: str | None, host: str) -> Refusal | None:
+        """Return why a page, if it is one, may not use the service."""
+        config = self._service.config
+        # a page that has its own name resolve to us has no key, if there are keys
+        names = (*config.allowed_hosts, config.host, *names_of(config.allowed_origins))
+        if not self._service.access.is_required and not is_expected(host, names):
+            return Refusal(
+                HTTPStatus.FORBIDDEN,
+                "forbidden_host",
+                f"this service has no keys and is not known as {host!r:.80} (allowed_hosts)",
+            )
+        if page is not None and not origin.is_allowed(page, host, config.allowed_origins):
+            return Refusal(
+                HTTPStatus.FORBIDDEN, "forbidden_origin", "this page may not use the service"
+            )
+        return None
 
     def _identify(self, scope: Scope, found: Credentials) -> ApiKey | Refusal:
         access = self._service.access
@@ -121,9 +133,36 @@ class Gate:
         if not self._sockets.has_room(address):
             await self._refuse(scope, send, no_room("busy", "too many open sockets"))
             return
-        send = self._sending(send, found.subprotocols)
-        async with self._sockets.hold(address, key, send) as socket:
-            await self._app(scope, self._receiving(receive, socket), send)
+        counted = self._sending(send, found.subprotocols)
+        async with self._sockets.hold(address, key, counted) as socket:
+            await self._run(scope, self._receiving(receive, socket), counted, send)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send, bare_send: Send) -> None:
+        """Run the application; what it raises is logged once, and answered like a refusal.
+
+        Args:
+            bare_send: where the answer goes, with the headers of every answer.
+        """
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except (ClientDisconnect, WebSocketDisconnect):
+            logger.debug("%s: the client left", scope["path"])
+        except Exception:
+            logger.exception("%s failed", scope["path"])
+            if not has_begun:
+                what = Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "internal error")
+                await self._refuse(scope, bare_send, what)
+            elif scope["type"] == "websocket":
+                with contextlib.suppress(OSError, RuntimeError):  # it is closed already
+                    await send({"type": "websocket.close", "code": wire.CLOSE_INTERNAL})
+            # else the server breaks off an answer that is not complete
 
     def _receiving(self, receive: Receive, socket: OpenSocket) -> Receive:
         """Count the closes that clients ask for."""
@@ -199,9 +238,9 @@ def _take_credentials(scope: Scope) -> Credentials:
     scope["query_string"] = query.encode("latin-1")
     if scope["type"] == "websocket":
         scope["subprotocols"] = found.subprotocols
-        path = split_path(scope["path"], found)
-        if path != scope["path"]:
-            scope["path"], scope["raw_path"] = path, path.encode()
+    path = split_path(scope["path"], found)
+    if path != scope["path"]:
+        scope["path"], scope["raw_path"] = path, quote(path).encode()
     secret = (b"authorization", b"x-api-key", b"cookie", b"sec-websocket-protocol")
     scope["headers"] = [(name, value) for name, value in scope["headers"] if name not in secret]
     # which token it was may matter to who made it; its digest lets nobody in

@@ -6,7 +6,13 @@ import base64
 
 import pytest
 
-from streamer.access.credentials import Credentials, read_headers, split_query, split_subprotocols
+from streamer.access.credentials import (
+    Credentials,
+    read_headers,
+    split_path,
+    split_query,
+    split_subprotocols,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +59,24 @@ def test_subprotocols_lose_their_key(offered: list[str], left: list[str]) -> Non
     found = Credentials([], [])
     split_subprotocols(offered, found)
     assert found.candidates == ["s3cret"] and found.subprotocols == left
+
+
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [
+        ("/v1/twilio/s3cret", "/v1/twilio"),
+        ("/stt/v1/twilio/s3cret", "/stt/v1/twilio"),
+        ("/v1/twilio//s3cret", "/v1/twilio"),
+        ("/V1/Twilio/s3cret", "/V1/Twilio"),
+        ("/twilio/s3cret", "/twilio"),
+    ],
+)
+def test_a_path_loses_its_key_even_where_it_is_written_wrong(path: str, left: str) -> None:
+    found = Credentials([], [])
+    assert split_path(path, found) == left and found.candidates == ["s3cret"]
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/twilio", "/v1/twilio/", "/v1/calls/twilio"])
+def test_a_path_without_a_key_stays(path: str) -> None:
+    found = Credentials([], [])
+    assert split_path(path, found) == path and not found.candidates
