@@ -10,8 +10,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
-# reserved for machines of one's own (RFC 6761, RFC 6762, RFC 8375, ICANN's .internal)
-_LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".home.arpa")
+# reserved, so that nobody can register one (RFC 6761, RFC 6762, RFC 8375, ICANN's .internal)
+_LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".test", ".home.arpa")
 
 
 def is_expected(host: str, allowed: Iterable[str]) -> bool:

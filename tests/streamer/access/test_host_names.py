@@ -24,6 +24,7 @@ from streamer.access.host_names import is_expected, names_of
         "app.localhost",
         "stt.internal",
         "nas.home.arpa",
+        "stage.test:8000",
     ],
 )
 def test_addresses_and_local_names_are_expected(host: str) -> None:
