@@ -19,12 +19,11 @@ from streamer.protocols.twilio import route as twilio
 from streamer.protocols.whisperlive import route as whisperlive
 from streamer.service import Service
 from streamer.transport.access_gate import Gate
-from streamer.web import document, health, page, status
+from streamer.web import document, health, page, status, unknown_path
 
 # each has routes(service)
 PROTOCOLS = (native, deepgram, deepgram_file, twilio, whisperlive, openai, openai_realtime)
-# the page takes every other path and stands last
-ROUTES = (health, status, *PROTOCOLS, document, page)
+ROUTES = (health, status, *PROTOCOLS, document)
 
 
 def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starlette:
@@ -42,8 +41,10 @@ def create_app(load_engine: Callable[[], Engine], config: ServerConfig) -> Starl
         async with service.run():
             yield
 
+    routes = [route for module in ROUTES for route in module.routes(service)]
     app = Starlette(
-        routes=[route for module in ROUTES for route in module.routes(service)],
+        # the page and wrong paths take what is left
+        routes=[*routes, unknown_path.mount(routes, page.create_page())],
         middleware=[Middleware(Gate, service=service)],
         lifespan=lifespan,
     )

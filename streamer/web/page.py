@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
-
-from streamer.service import Service
 
 FOLDER = Path(__file__).parents[1] / "page"
 
@@ -24,13 +21,15 @@ HEADERS = {
 }
 
 
-class _Page(StaticFiles):
+class Page(StaticFiles):
+    """The page's files. Raises HTTPException where there is no such file."""
+
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
         response.headers.update(HEADERS)
         return response
 
 
-def routes(_service: Service) -> list[BaseRoute]:
-    """Serve the page's files; what no other route knows comes here, so it must stand last."""
-    return [Mount("/", _Page(directory=FOLDER, html=True))]
+def create_page() -> Page:
+    """Serve the page's files, of which `/` is one."""
+    return Page(directory=FOLDER, html=True)
