@@ -2,23 +2,26 @@
 
 Any packet size will do: an incomplete sample waits for its other half, and each channel has one
 resampler for its whole life, since resampling packets one by one leaves clicks at the seams.
-Containers (Ogg, WebM, MP3 ...) are for others; a WAV header in front of raw samples is skipped.
+Containers (Ogg, WebM, MP3 ...) are for others, and refused by name, as samples are that cannot be
+of the declared encoding. The header and the other chunks of a WAV file around raw samples are
+skipped.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import soxr
 
 from engine.api import SAMPLE_RATE, Samples
-from streamer.audio import wav
-from streamer.audio.error import AudioError
+from streamer.audio import raw_check, wav
+from streamer.audio.error import AudioError, UndeclaredAudio
+from streamer.audio.g711 import ALAW, MULAW
 from streamer.schema import RangeError
 
 ENCODINGS = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}  # bytes a sample
+RAW_REMEDY = "send raw samples, decoded, in the declared encoding"
 MIN_RATE, MAX_RATE = 8_000, 48_000  # Hz: telephone to studio
 
 
@@ -29,6 +32,8 @@ class AudioFormat:
     encoding: str = "pcm_s16le"  # one of ENCODINGS
     sample_rate: int = SAMPLE_RATE  # Hz
     channels: int = 1  # interleaved
+    # what clients of the protocol can do whose audio is something else
+    remedy: str = field(default=RAW_REMEDY, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.encoding not in ENCODINGS:
@@ -54,9 +59,10 @@ class AudioDecoder:
 
     def __init__(self, audio_format: AudioFormat) -> None:
         self.format = audio_format
-        self._carry = b""  # less than a frame; or the head of the stream, until it is no WAV header
+        self._carry = b""  # less than a frame; or the head of the stream, until it is known
         self._at_head = True
-        self._data_left: int | None = None  # bytes of a WAV file's data still to come, if known
+        self._chunks: wav.DataChunks | None = None  # where the stream is a WAV file
+        self._check = raw_check.RawCheck(audio_format.encoding)
         self._resamplers = (
             []
             if audio_format.sample_rate == SAMPLE_RATE
@@ -74,14 +80,12 @@ class AudioDecoder:
 
         Raises:
             AudioError: the stream starts with a WAV header that contradicts the format.
+            UndeclaredAudio: it is a container, or of another encoding.
         """
-        data = self._carry + data
         if self._at_head:
-            data = self._skip_header(data)
-        if self._data_left is not None:
-            # what follows the data of a WAV file is LIST and other chunks, not audio
-            data = data[: self._data_left]
-            self._data_left -= len(data) - len(data) % self.format.frame_bytes
+            data = self._take_head(self._carry + data)
+        if self._chunks is not None:
+            data = self._chunks.take(data)
         return self._convert(data, is_last=False)
 
     def flush(self) -> list[Samples]:
@@ -89,13 +93,20 @@ class AudioDecoder:
 
         An incomplete last sample is dropped: it is not known.
         """
-        data, self._at_head = self._carry, False
+        data = b""
+        if self._at_head:
+            data, self._carry, self._at_head = self._carry, b"", False
         return self._convert(data, is_last=True)
 
-    def _skip_header(self, data: bytes) -> bytes:
+    def _take_head(self, data: bytes) -> bytes:
         """Drop a WAV header; returns nothing and keeps the bytes while that is undecided."""
         self._carry = b""
+        if (name := raw_check.container_name(data[: raw_check.HEAD_BYTES])) is not None:
+            raise self._undeclared(name)
         if not wav.may_be_wav(data):
+            if raw_check.may_be_container(data):
+                self._carry = data
+                return b""
             self._at_head = False
             return data
         header = wav.parse_header(data) if len(data) >= 12 else 12
@@ -111,13 +122,26 @@ class AudioDecoder:
             raise AudioError(
                 f"expected {_describe(self.format)}, got a wav header of {_describe(declared)}"
             )
-        self._data_left = header.data_size
+        self._chunks = wav.DataChunks(header.data_size)
         return data[header.data_start :]
+
+    def _undeclared(self, found: str) -> UndeclaredAudio:
+        return UndeclaredAudio(
+            f"expected {_describe(self.format)} without a container, got {found}; "
+            f"{self.format.remedy}"
+        )
 
     def _convert(self, data: bytes, *, is_last: bool) -> list[Samples]:
         if not self._at_head:
+            data = self._carry + data
             num_whole = len(data) - len(data) % self.format.frame_bytes
             self._carry, data = data[num_whole:], data[:num_whole]
+        if not self._check.is_done:
+            # one channel: two that take turns are as rough as noise
+            width = ENCODINGS[self.format.encoding]
+            first = np.frombuffer(data, f"V{width}")[:: self.format.channels]
+            if (found := self._check.take(first.tobytes())) is not None:
+                raise self._undeclared(found)
         samples = _to_float(data, self.format.encoding)
         channels = [
             np.ascontiguousarray(samples[channel :: self.format.channels])
@@ -146,29 +170,8 @@ def _to_float(data: bytes, encoding: str) -> Samples:
             samples[~np.isfinite(samples)] = 0.0
             return np.clip(samples, -1.0, 1.0)
         case "mulaw":
-            return _MULAW[np.frombuffer(data, np.uint8)]
+            return MULAW[np.frombuffer(data, np.uint8)]
         case "alaw":
-            return _ALAW[np.frombuffer(data, np.uint8)]
+            return ALAW[np.frombuffer(data, np.uint8)]
         case _:
             raise AssertionError(f"unchecked encoding {encoding}")
-
-
-def _mulaw_table() -> npt.NDArray[np.float32]:
-    """(256,) amplitudes of the mu-law codes, by ITU-T G.711."""
-    code = ~np.arange(256, dtype=np.uint8)
-    exponent, mantissa = (code >> 4) & 7, code & 15
-    magnitude = (((mantissa.astype(np.int32) << 3) + 132) << exponent) - 132
-    return (np.where(code & 128, -magnitude, magnitude) / 32768).astype(np.float32)
-
-
-def _alaw_table() -> npt.NDArray[np.float32]:
-    """(256,) amplitudes of the A-law codes, by ITU-T G.711."""
-    code = np.arange(256, dtype=np.uint8) ^ 0x55
-    exponent, mantissa = ((code >> 4) & 7).astype(np.int32), (code & 15).astype(np.int32)
-    first = (mantissa << 4) + 8  # the lowest step is linear
-    magnitude = np.where(exponent > 0, (first + 256) << np.maximum(exponent - 1, 0), first)
-    return (np.where(code & 128, magnitude, -magnitude) / 32768).astype(np.float32)
-
-
-_MULAW = _mulaw_table()
-_ALAW = _alaw_table()

@@ -25,6 +25,14 @@ ENCODINGS = {
     (ALAW, 1): "alaw",
     (MULAW, 1): "mulaw",
 }
+# chunks that writers put behind the data (RIFF, EBU Tech 3285, and what editors add)
+TRAILERS = frozenset(
+    f"{name:4}".encode()
+    for name in (
+        *("LIST", "id3", "ID3", "cue", "plst", "smpl", "inst", "fact", "PEAK"),
+        *("bext", "iXML", "aXML", "chna", "cart", "DISP", "JUNK", "PAD"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +92,62 @@ def _parse_format(chunk: bytes) -> tuple[str, int, int]:
     width = align // max(channels, 1) or bits // 8
     encoding = ENCODINGS.get((tag, width), f"wav format {tag}, {bits} bits")
     return encoding, channels, sample_rate
+
+
+class DataChunks:
+    """Picks the samples out of a WAV file that arrives in pieces, behind its first header.
+
+    A declared length is taken at its word only where chunks of a WAV file, or another WAV file,
+    follow it: recorders write a length for their first packet and then go on.
+    """
+
+    def __init__(self, size: int | None) -> None:
+        """Begin behind a header.
+
+        Args:
+            size: bytes that it declares; None: samples up to the end of the stream.
+        """
+        self._left = size  # of the chunk that is being read
+        self._is_skipping = False  # that chunk holds no samples
+        self._is_odd = bool(size and size % 2)  # a byte of padding may follow it
+        self._rest = b""  # at the end of a chunk, too little to tell what follows
+
+    def take(self, data: bytes) -> bytes:
+        """Return the samples in a piece."""
+        data, self._rest, samples = self._rest + data, b"", b""
+        while data and self._left is not None:
+            if self._left:
+                piece, data = data[: self._left], data[self._left :]
+                self._left -= len(piece)
+                samples += b"" if self._is_skipping else piece
+            elif (found := self._look_behind(data)) is not None:
+                data = found
+            else:
+                self._rest = data
+                return samples
+        return samples + data
+
+    def _look_behind(self, data: bytes) -> bytes | None:
+        """Begin what follows a chunk; None where it takes more bytes to know what that is."""
+        for start in (0, 1) if self._is_odd else (0,):
+            head = data[start : start + 12]
+            if may_be_wav(head):
+                if len(head) < 12:
+                    return None
+                header = parse_header(data[start:])
+                if isinstance(header, int):
+                    return None
+                self._begin(header.data_size, is_skipping=False)
+                return data[start + header.data_start :]
+            if any(name.startswith(head[:4]) for name in TRAILERS):
+                if len(head) < 8:
+                    return None
+                size = int.from_bytes(head[4:8], "little")
+                self._begin(size + size % 2, is_skipping=True)
+                return data[start + 8 :]
+        self._left = None  # more samples than were declared
+        return data
+
+    def _begin(self, size: int | None, *, is_skipping: bool) -> None:
+        self._left, self._is_skipping = size, is_skipping
+        self._is_odd = bool(size and size % 2)

@@ -42,6 +42,7 @@ REFUSED_PARAMETERS: Mapping[str, str] = {
 UNREPORTED_PARAMETERS = frozenset(
     {"model", "tier", "version", "tag", "extra", "mip_opt_out", "callback_method", "alternatives"}
 )
+REMEDY = "leave encoding out to send a file, or name the encoding that is sent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ def _audio_format(query: Mapping[str, list[str]]) -> AudioFormat | None:
             encoding=ENCODINGS[encoding],
             sample_rate=_integer(query, "sample_rate", 1, 1_000_000),
             channels=_integer(query, "channels", 1, 2),
+            remedy=REMEDY,
         )
     except RangeError as error:
         raise _refusal("invalid_field", str(error), error.field) from None

@@ -16,6 +16,8 @@ from streamer.audio.pcm import AudioFormat
 
 CONTAINER = "container"  # in place of an encoding: the bytes say themselves what they hold
 
+REMEDY = 'start with encoding "container" to send a file, or with the encoding that is sent'
+
 
 class AudioInput:
     """The audio of one session; a context manager.
@@ -37,7 +39,7 @@ class AudioInput:
             self.format = AudioFormat("pcm_f32le", SAMPLE_RATE, channels)
             self._decoder = ContainerDecoder(channels=channels)
         else:
-            self.format = AudioFormat(encoding, sample_rate, channels)
+            self.format = AudioFormat(encoding, sample_rate, channels, REMEDY)
 
     def __enter__(self) -> Self:
         if self._decoder is not None:

@@ -92,8 +92,9 @@ class CallStream:
             # ClientFault: a parameter of the TwiML that cannot be read, or is out of range
             field = error.field if isinstance(error, ClientFault) else None
             named = {} if field is None else {"field": field}
-            log.append("error", start.stream, {"code": "refused", "message": str(error), **named})
-            raise ClientFault("refused", str(error), field=field, is_fatal=True) from error
+            code = "invalid_audio" if isinstance(error, AudioError) else "refused"
+            log.append("error", start.stream, {"code": code, "message": str(error), **named})
+            raise ClientFault(code, str(error), field=field, is_fatal=True) from error
         except Exception:
             # the edge logs it; without a word here readers would take the call for whole
             values = {"code": "internal", "message": "internal error"}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from engine.api import EngineError
 from streamer import schema, wire
-from streamer.audio.error import AudioError
+from streamer.audio.error import AudioError, UndeclaredAudio
 from streamer.protocols.wyoming.messages import Audio, Transcribe, WyomingEvent, describe, encode
 from streamer.service import Service
 from streamer.session.live import LiveSession
@@ -83,6 +83,8 @@ class WyomingSession:
         while (event := await self._read()) is not None:
             try:
                 await self._answer(event)
+            except UndeclaredAudio:
+                raise  # the rest of it would open utterances of its own
             except (ClientFault, AudioError, EngineError, schema.FieldError) as error:
                 if isinstance(error, ClientFault) and error.is_fatal:
                     raise

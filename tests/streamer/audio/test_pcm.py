@@ -54,8 +54,10 @@ def test_packet_sizes_do_not_change_samples(
     rng = np.random.default_rng(rate)
     if encoding == "pcm_f32le":
         data = (0.3 * rng.standard_normal(6000)).astype("<f4").tobytes()
+    elif encoding == "pcm_s16le":
+        data = rng.integers(-6000, 6000, 12_000).astype("<i2").tobytes()
     else:
-        data = rng.bytes(24_000)
+        data = rng.integers(0, 64, 24_000).astype(np.uint8).tobytes()
     audio_format = AudioFormat(encoding, rate, channels)
     for whole, cut in zip(
         decode(audio_format, data, [len(data)]), decode(audio_format, data, sizes), strict=True
@@ -162,3 +164,17 @@ def test_sound_that_only_starts_like_a_header_is_sound() -> None:
     assert len(samples) == len(data) // 2
     (short,) = decode(AudioFormat(), b"RI", [1])
     assert len(short) == 1
+
+
+@pytest.mark.parametrize("sizes", [[1], [7], [4096], [1 << 20]])
+def test_audio_behind_a_wav_header_with_a_short_length_is_kept(sizes: list[int]) -> None:
+    audio = tone(seconds=1.0, level=0.5)
+    first, rest = pcm16(audio[:4000]), pcm16(audio[4000:])
+    tail = struct.pack("<4sI", b"LIST", 100) + b"\x7f" * 100
+    for data in (
+        riff(first) + rest,
+        riff(first) + riff(rest),  # a file a packet
+        riff(first, tail=tail) + rest,
+    ):
+        (samples,) = decode(AudioFormat(), data, sizes)
+        np.testing.assert_allclose(samples, audio, atol=1e-4)

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.api import EngineError
 from streamer import wire
-from streamer.audio.error import AudioError
+from streamer.audio.error import AudioError, UndeclaredAudio
 from streamer.protocols.openai.body import parse_object
 from streamer.protocols.openai.error import INVALID_REQUEST, ApiError
 from streamer.protocols.openai.realtime.items import ItemWriter, Message
@@ -175,6 +175,8 @@ class RealtimeSession:
         self._num_buffered += len(data)
         try:
             await live.feed(data)
+        except UndeclaredAudio:
+            raise
         except AudioError as error:
             raise ApiError(str(error), code="invalid_audio", param="audio") from None
 
