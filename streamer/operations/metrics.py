@@ -15,6 +15,9 @@ from engine.api import Engine, Measured, Watched
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+# of WebSocket (IANA's registry), and what stands for a close without a code or without a close
+CLOSE_CODES = frozenset(range(1000, 1016)) - {1004}
+
 # seconds; people notice from about 0.2, and give up on captions at a few
 DELAY_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 30.0)
 LENGTH_BUCKETS_S = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 30.0)
@@ -110,7 +113,9 @@ class Metrics:
         self._responses.labels(str(status)).inc()
 
     def closed(self, code: int, *, by_client: bool) -> None:
-        self._closes.labels(str(code), "client" if by_client else "server").inc()
+        # a client may close with any of 4,000 codes, each a time series of its own
+        name = str(code) if code in CLOSE_CODES else "other"
+        self._closes.labels(name, "client" if by_client else "server").inc()
 
     def resumed(self, outcome: str) -> None:
         self._resumes.labels(outcome).inc()

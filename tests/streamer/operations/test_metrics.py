@@ -86,3 +86,13 @@ def test_totals_name_counters_without_labels() -> None:
     metrics.refused("busy")
     assert metrics.totals()["audio_seconds"] == 2.5
     assert "refusals" not in metrics.totals()
+
+
+def test_codes_that_clients_make_up_share_one_label() -> None:
+    metrics = Metrics()
+    for code in (1000, 1006, *range(1016, 5000)):
+        metrics.closed(code, by_client=True)
+    lines = metrics.render().decode().splitlines()
+    counts = [line for line in lines if line.startswith("wordwire_closes_total{")]
+    assert len(counts) == 3
+    assert f'wordwire_closes_total{{code="other",side="client"}} {5000 - 1016}.0' in counts
