@@ -19,6 +19,8 @@ from streamer.transport.edge import Fault
 from streamer.wire import ClientFault, parse_object
 
 MAX_DATA_BYTES = 64 * 1024
+# each of the connections may hold one; clients send a tenth of a second or less at a time
+MAX_PAYLOAD_BYTES = 2**20
 
 
 async def read_event(reader: asyncio.StreamReader, max_payload: int) -> WyomingEvent | None:
@@ -150,7 +152,8 @@ class WyomingSession:
         """Wait for the next event; raise at once what goes wrong with the answer meanwhile."""
         config = self._service.config
         if self._reading is None:
-            self._reading = asyncio.create_task(read_event(self._reader, config.max_message_bytes))
+            max_payload = min(config.max_message_bytes, MAX_PAYLOAD_BYTES)
+            self._reading = asyncio.create_task(read_event(self._reader, max_payload))
         while not self._reading.done():
             waited: set[asyncio.Task[WyomingEvent | None] | asyncio.Task[None]] = {self._reading}
             if speaking is not None and not speaking.done():

@@ -242,3 +242,47 @@ async def test_the_command_serves_until_it_is_stopped() -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+@pytest.mark.parametrize("name", ["api_keys", "api_key_file"])
+async def test_keys_that_would_have_no_effect_are_refused(name: str) -> None:
+    key = "a-key-for-the-tests-0001"
+    config = ServerConfig(port=0, api_keys=(key,) if name == "api_keys" else ())
+    if name == "api_key_file":
+        config = ServerConfig(port=0, api_key_file="keys.toml")
+    with pytest.raises(ValueError, match=name):
+        async with serve(CountingEngine, config):
+            pass
+
+
+@pytest.mark.parametrize(("most", "most_of_one"), [(2, 0), (100, 2)])
+async def test_connections_are_bounded(most: int, most_of_one: int) -> None:
+    config = ServerConfig(port=0, max_connections=most, max_connections_per_address=most_of_one)
+
+    async def ask() -> tuple[bytes, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+        writer.write(b'{"type": "ping"}\n')
+        return await asyncio.wait_for(reader.readline(), 30), writer
+
+    async with serve(CountingEngine, config) as server:
+        held = [await ask() for _ in range(2)]
+        assert all(b"pong" in line for line, _ in held)
+        line, refused = await ask()
+        assert b"error" in line and b"data_length" in line
+        refused.close()
+        held[0][1].close()
+        for _ in range(1000):  # until its place is free
+            line, writer = await ask()
+            writer.close()
+            if b"pong" in line:
+                break
+        assert b"pong" in line
+        held[1][1].close()
+
+
+async def test_a_payload_that_no_client_sends_is_refused(address: tuple[str, int]) -> None:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(b'{"type": "audio-chunk", "payload_length": %d}\n' % (2**20 + 1))
+    async with asyncio.timeout(30):
+        assert b"payload_length" in await reader.read()
+    writer.close()
