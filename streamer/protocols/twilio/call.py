@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
 
 from streamer import protocol
+from streamer.access.keys import current_key
 from streamer.protocols.twilio.messages import Start
 from streamer.transcription import events
 
@@ -24,8 +25,9 @@ MAX_LOGGED_MESSAGES = 20_000  # messages of one call: a day of talk
 class CallLog:
     """One call."""
 
-    def __init__(self, call: str) -> None:
+    def __init__(self, call: str, owner: str = "") -> None:
         self.call = call
+        self.owner = owner  # name of the key that the call came in with, or is waited for
         self.is_known = False  # a stream of it has begun
         self.num_live = 0  # streams that are open
         self._log: deque[str] = deque(maxlen=MAX_LOGGED_MESSAGES)
@@ -136,8 +138,10 @@ class CallLogs:
         """
         self._grace_s = grace_s
         self._max_calls = max_calls
-        self._calls: dict[str, CallLog] = {}  # in the order in which they were last used
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        # by owner and name, in the order in which they were last used: what another key knows the
+        # name of is not its own
+        self._calls: dict[tuple[str, str], CallLog] = {}
+        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
     @contextlib.contextmanager
     def stream(self, start: Start) -> Iterator[CallLog]:
@@ -156,8 +160,11 @@ class CallLogs:
 
     @contextlib.contextmanager
     def reader(self, call: str) -> Iterator[CallLog | None]:
-        """Return the log of a call, known or awaited; None where too many are kept already."""
-        log = self._get(call) if call in self._calls or self._has_room() else None
+        """Return the log of a call, known or awaited; None where too many are kept already.
+
+        It is one of the key that the current task serves, as a stream's is.
+        """
+        log = self._get(call) if _name(call) in self._calls or self._has_room() else None
         try:
             yield log
         finally:
@@ -169,11 +176,12 @@ class CallLogs:
         return self._grace_s
 
     def _get(self, call: str) -> CallLog:
-        if call not in self._calls:
+        name = _name(call)
+        if name not in self._calls:
             self._has_room()
-        log = self._calls.pop(call, None) or CallLog(call)
-        self._calls[call] = log
-        if (timer := self._timers.pop(call, None)) is not None:
+        log = self._calls.pop(name, None) or CallLog(call, current_key.get().name)
+        self._calls[name] = log
+        if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
         return log
 
@@ -185,17 +193,23 @@ class CallLogs:
         return len(self._calls) < self._max_calls
 
     def _expire_later(self, log: CallLog) -> None:
-        if (timer := self._timers.pop(log.call, None)) is not None:
+        name = log.owner, log.call
+        if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
-        if log.num_live or log.has_readers or self._calls.get(log.call) is not log:
+        if log.num_live or log.has_readers or self._calls.get(name) is not log:
             return
         loop = asyncio.get_running_loop()
-        self._timers[log.call] = loop.call_later(self._grace_s, self._forget, log)
+        self._timers[name] = loop.call_later(self._grace_s, self._forget, log)
 
     def _forget(self, log: CallLog) -> None:
-        if self._calls.get(log.call) is log:
-            del self._calls[log.call]
-        self._timers.pop(log.call, None)
+        name = log.owner, log.call
+        if self._calls.get(name) is log:
+            del self._calls[name]
+        self._timers.pop(name, None)
+
+
+def _name(call: str) -> tuple[str, str]:
+    return current_key.get().name, call
 
 
 def _write(record: Mapping[str, object]) -> str:

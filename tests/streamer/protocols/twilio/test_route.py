@@ -13,7 +13,7 @@ import websockets
 from streamer.config import ServerConfig
 from streamer.protocols.twilio.jitter import ChunkOrder
 from tests.support.audio import silent_wav
-from tests.support.engines import CELL
+from tests.support.engines import CELL, CountingEngine
 from tests.support.running_service import Running, running
 from tests.support.twilio import CONNECTED, FRAMES, OUTBOUND, STOP, media, start
 from tests.support.waiting import until, until_closed
@@ -255,3 +255,20 @@ async def test_a_service_that_stops_delivers_what_was_said() -> None:
         assert socket.close_code == 1012
     assert finals(received) == SAID
     assert received[-1]["type"] == "done"
+
+
+KEYS = ("a-key-for-the-tests-0001", "a-key-for-the-tests-0002")
+
+
+async def test_a_call_is_read_with_the_key_that_it_came_in_with() -> None:
+    config = ServerConfig(port=0, api_keys=KEYS, call_grace_s=3.0, calibrate=False)
+    async with running(CountingEngine, config) as service:
+        async with websockets.connect(f"{service.ws}/v1/twilio/{KEYS[0]}") as socket:
+            for message in [CONNECTED, start(), *FRAMES, STOP]:
+                await socket.send(message)
+            await asyncio.wait_for(socket.wait_closed(), 30)
+        own = await follow(service, query=f"?key={KEYS[0]}")
+        assert finals(own) == SAID
+        with pytest.raises(websockets.ConnectionClosed) as caught:
+            await follow(service, query=f"?key={KEYS[1]}")
+        assert caught.value.rcvd is not None and caught.value.rcvd.reason == "no such call"
