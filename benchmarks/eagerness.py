@@ -167,15 +167,15 @@ def plot(results: dict[Delay, Result], path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for delay, result in results.items():
-        middle = delays.percentile(result.delays.settled_s, 50)
+        median = delays.percentile(result.delays.settled_s, 50)
         late = delays.percentile(result.delays.settled_s, 95)
-        axes.plot([middle, late], [result.errors.excess] * 2, color="0.75", linewidth=1, zorder=1)
-        axes.scatter(middle, result.errors.excess, zorder=2)
+        axes.plot([median, late], [result.errors.excess] * 2, color="0.75", linewidth=1, zorder=1)
+        axes.scatter(median, result.errors.excess, zorder=2)
         axes.annotate(
-            delay.value, (middle, result.errors.excess), xytext=(5, 5), textcoords="offset points"
+            delay.value, (median, result.errors.excess), xytext=(5, 5), textcoords="offset points"
         )
-    axes.set_xlabel("end of a word to its settling, s: the middle, and a line to the slowest 5 %")
-    axes.set_ylabel("word error above whole recordings, points")
+    axes.set_xlabel("end of a word until it is settled, s: median, and a line to the p95")
+    axes.set_ylabel("extra word error over whole recordings, points")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.grid(alpha=0.3)
