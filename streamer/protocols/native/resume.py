@@ -161,7 +161,7 @@ class Client:
         try:
             return protocol.parse_client(text)
         except ClientFault as error:
-            self._has_failed_start |= error.code in ("invalid_field", "too_long")
+            self._has_failed_start = True  # whatever is wrong, it may have been a start
             self._session.report(error)
             return None
 

@@ -22,6 +22,7 @@ from streamer.session.live import LiveSession
 from streamer.transport import base64_audio
 from streamer.transport.connection import MAX_ERRORS, Connection, Overdue, race
 from streamer.transport.edge import Fault
+from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class RealtimeSession:
         self._items = ItemWriter()
         self._items.is_old = is_old
         self._num_errors = 0
+        self._has_failed_update = False  # settings, or what may have been, were not understood
         self._num_buffered = 0  # bytes since the last commit or clear
         self._offset = 0  # samples of the sessions before the open one
         self._live: LiveSession | None = None  # None until there is audio
@@ -112,6 +114,8 @@ class RealtimeSession:
                 await self._handle(values)
             except ApiError as error:
                 self._num_errors += 1
+                kind = values.get("type")
+                self._has_failed_update |= not isinstance(kind, str) or kind.endswith(".update")
                 if self._num_errors > MAX_ERRORS:
                     raise
                 await self._send_error(error, values.get("event_id"))
@@ -149,6 +153,7 @@ class RealtimeSession:
         if not isinstance(session, dict):
             raise ApiError("session: expected an object", code="invalid_value", param="session")
         before, config = self._config, self._config.update(session)
+        self._has_failed_update = False
         self._config = config
         self._items.is_old = self._items.is_old or is_old
         if self._live is not None:
@@ -170,6 +175,10 @@ class RealtimeSession:
             raise ApiError("audio: expected base64", code="invalid_value", param="audio") from None
         if not data:
             return
+        if self._live is None and self._has_failed_update:
+            # with the settings before it would be another session than the client asked for
+            message = "expected a session.update that can be read before audio"
+            raise ClientFault("not_started", message, field="session")
         live = self._live or await self._open()
         self._items.append()
         self._num_buffered += len(data)

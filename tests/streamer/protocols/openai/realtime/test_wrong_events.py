@@ -145,3 +145,40 @@ async def test_a_conversation_session_is_refused(service: Running) -> None:
     with pytest.raises(websockets.InvalidStatus) as caught:
         await websockets.connect(service.ws + "/v1/realtime?intent=conversation")
     assert caught.value.response.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        '{"type": "session.update", "session": {}}x',
+        '{"type": "session.update", "model": "whisper-1"',
+        '{"type": "session.update", "session": {"audio": {"input": {"format": 5}}}}',
+    ],
+)
+async def test_audio_behind_settings_that_were_not_understood_opens_no_session(
+    service: Running, update: str
+) -> None:
+    append = {"type": "input_audio_buffer.append", "audio": "AAAA"}
+    async with websockets.connect(service.ws + "/v1/realtime") as socket:
+        await socket.recv()
+        await socket.send(update)
+        assert json.loads(await socket.recv())["type"] == "error"
+        await socket.send(json.dumps(append))
+        error = json.loads(await socket.recv())["error"]
+        assert (error["code"], error["param"]) == ("not_started", "session")
+        with pytest.raises(websockets.ConnectionClosed):
+            await socket.recv()
+    assert socket.close_code == 1008
+
+
+async def test_settings_that_are_understood_after_all_open_it(service: Running) -> None:
+    append = {"type": "input_audio_buffer.append", "audio": "AAAA"}
+    async with websockets.connect(service.ws + "/v1/realtime") as socket:
+        await socket.recv()
+        await socket.send("x")
+        await socket.recv()
+        await socket.send(json.dumps({"type": "session.update", "session": {}}))
+        assert json.loads(await socket.recv())["type"] == "session.updated"
+        await socket.send(json.dumps(append))
+        await socket.send('{"type": "input_audio_buffer.clear"}')
+        assert json.loads(await socket.recv())["type"] == "input_audio_buffer.cleared"
