@@ -9,7 +9,9 @@ transport's buffer (64 KiB) waits, and a client that leaves it full is dropped.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass
@@ -78,7 +80,7 @@ class Connection:
         self._is_closed = False
 
     async def receive(self) -> str | bytes:
-        """Wait for the next message.
+        """Wait for the next message; a JSON object is text, whatever kind of message carries it.
 
         Raises:
             Disconnected: the client closed the socket, or it broke.
@@ -110,7 +112,7 @@ class Connection:
             raise MessageTooBig(
                 f"expected messages of at most {limits.max_message_bytes} bytes, got {size}"
             )
-        return data if text is None else text
+        return _unwrap(data) if text is None else text.removeprefix("\ufeff")
 
     def lift_limits(self) -> None:
         """Let the client be silent and stay: no more audio is taken, and its text is on the way."""
@@ -156,6 +158,22 @@ class Connection:
         with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
             async with asyncio.timeout(self._limits.send_timeout_s):
                 await self._websocket.close(code, reason)
+
+
+def _unwrap(data: bytes) -> str | bytes:
+    """Return a control message that came as a binary one as text; anything else as it is.
+
+    Samples that read as a JSON object with a name in it do not occur.
+    """
+    body = data.removeprefix(codecs.BOM_UTF8)
+    if not body[:1] == b"{" or len(body) > MAX_TEXT_BYTES or body.rstrip()[-1:] != b"}":
+        return data
+    try:
+        text = body.decode()
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return data
+    return text if values else data
 
 
 async def accept(

@@ -141,7 +141,16 @@ async def test_a_language_may_be_a_tag_or_a_name(service: Running, language: str
         assert (await receive(socket))["language"] == "de"
 
 
-@pytest.mark.parametrize("text", ['{"type":"start","channels":"2"}', "x" * 70_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type":"start","channels":"2"}',
+        "x" * 70_000,
+        '{"type":"start","sample_rate":8000}x',
+        '{"type":"start","sample_rate":8000}\0',
+        '{"type":"starts","sample_rate":8000}',
+    ],
+)
 async def test_sound_after_a_start_that_failed_opens_no_session_with_defaults(
     service: Running, text: str
 ) -> None:
@@ -259,3 +268,18 @@ async def test_an_engine_that_hangs_is_busy_to_newcomers(
         engine.is_hung = False
     assert (error["code"], error["fatal"]) == ("busy", True)
     assert error["retry_after_s"] > 0 and socket.close_code == 1013
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("is_binary", [False, True])
+async def test_a_control_message_may_be_binary_or_have_a_byte_order_mark(
+    service: Running, mark: str, is_binary: bool
+) -> None:
+    async with connect(service) as socket:
+        for text in ('{"type":"start","vad_threshold":0}', SENTENCE, '{"type":"end"}\n'):
+            if isinstance(text, str):
+                await socket.send((mark + text).encode() if is_binary else mark + text)
+            else:
+                await socket.send(text)
+        messages = await receive_rest(socket)
+    assert texts_of(messages) == WORDS and messages[-1]["type"] == "done"
