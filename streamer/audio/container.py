@@ -26,6 +26,8 @@ from streamer.audio.error import AudioError
 from streamer.audio.ffmpeg import read_frames, to_float
 from streamer.audio.mixer import Mixer
 from streamer.audio.probe import FrontReader, RawFormat, SeekableSource, Source
+from streamer.audio.raw_check import HEAD_BYTES, container_name
+from streamer.audio.wav import may_be_wav
 
 NUM_HEAD_BYTES = 64  # a WAV header's own fields end at byte 44
 MAX_UNINDEXED = 256 << 20  # bytes kept of a streamed MP4 until the index at its end comes
@@ -40,7 +42,7 @@ def decode(
         source: a file open for reading bytes; where it can also `seek`, indexes at the end are
             read in place. The caller closes it, after the iterator is done or closed.
         channels: how many arrays to give; see the module's text.
-        raw: the bytes have no container and are this.
+        raw: the bytes are this, unless they begin as a container does.
 
     Yields:
         One (T,) array per channel, float32 in [-1, 1], 16 kHz, of equal lengths.
@@ -53,9 +55,11 @@ def decode(
         if isinstance(source, SeekableSource):
             head = source.read(NUM_HEAD_BYTES)
             source.seek(0)
+            raw = _check_raw(raw, head)
         else:
             front = FrontReader(source)
             head = front.peek(NUM_HEAD_BYTES)
+            raw = _check_raw(raw, head)
             if raw is None:
                 raw = front.take_wav_header()
             source = _spool(front, stack) if front.has_index_last() else front
@@ -72,6 +76,13 @@ def decode(
             yield shaper.shape(frame)
         if shaper is not None:
             yield shaper.flush()
+
+
+def _check_raw(raw: RawFormat | None, head: bytes) -> RawFormat | None:
+    """Return the format of a file without a container; None where its first bytes name one."""
+    if raw is None or may_be_wav(head) or container_name(head[:HEAD_BYTES]) is not None:
+        return None
+    return raw
 
 
 class ContainerDecoder:

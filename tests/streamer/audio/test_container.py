@@ -295,3 +295,10 @@ def test_recordings_in_every_container(
     assert len(samples) / RATE == pytest.approx(seconds, abs=0.15)
     if "text" in expected:
         assert np.sqrt(np.mean(samples**2)) > 0.01
+
+
+@pytest.mark.parametrize(("container", "codec"), [("flac", "flac"), ("webm", "libopus")])
+def test_a_file_said_to_be_raw_is_what_its_first_bytes_name(container: str, codec: str) -> None:
+    data = encode(container, codec, tone(seconds=1.0, rate=48_000), rate=48_000)
+    blocks = list(decode(io.BytesIO(data), raw=RawFormat("s16le", 16_000, 1)))
+    assert sum(len(block) for (block,) in blocks) == pytest.approx(16_000, abs=1000)
