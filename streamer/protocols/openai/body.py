@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.datastructures import FormData
-from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.formparsers import MultiPartException, MultiPartParser, MultipartPart
 from starlette.requests import Request
 
 from streamer import wire
@@ -58,6 +58,18 @@ async def open_form(request: Request, max_upload_bytes: int) -> AsyncIterator[Fo
     except UploadError as error:
         raise _refusal(error, "file") from None
     except (MultiPartException, KeyError, UnicodeDecodeError) as error:
+        if (name := _large_field(parser, error)) is not None:
+            if name == "file":
+                raise ApiError(
+                    "expected a file in the field 'file', got text: the part has no file name",
+                    code="missing_file",
+                    param="file",
+                ) from None
+            raise ApiError(
+                f"expected {name} of at most {MAX_FIELD_BYTES} bytes",
+                code="invalid_value",
+                param=name,
+            ) from None
         reason = error.message if isinstance(error, MultiPartException) else "it is malformed"
         raise ApiError(f"the form cannot be read: {reason}", code="invalid_form") from None
     try:
@@ -86,3 +98,11 @@ def _refusal(error: UploadError, what: str) -> ApiError:
         param="file" if is_large and what == "file" else None,
         status=error.status,
     )
+
+
+def _large_field(parser: MultiPartParser, error: Exception) -> str | None:
+    """Return the name of the text field that is too large, or None where that is not the fault."""
+    if not isinstance(error, MultiPartException) or "exceeded maximum size" not in error.message:
+        return None
+    part: MultipartPart = parser._current_part
+    return part.field_name or "?"

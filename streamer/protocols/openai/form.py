@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -172,8 +173,9 @@ def _text(form: FormData, name: str) -> str | None:
 
 
 def _texts(form: FormData, name: str) -> list[str]:
-    """Read a list: the name with or without brackets, as often as there are values."""
-    values = [*form.getlist(f"{name}[]"), *form.getlist(name)]
+    """Read a list: the name, bare, with brackets, or numbered in them as PHP does."""
+    numbered = re.compile(re.escape(name) + r"(\[\d*\])?")
+    values = [value for key, value in form.multi_items() if numbered.fullmatch(key)]
     return [value for value in values if isinstance(value, str) and value]
 
 

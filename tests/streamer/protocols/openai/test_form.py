@@ -11,6 +11,8 @@ from streamer.protocols.openai.form import RAW_FORMAT, TranscriptionRequest, par
 
 INFO = ModelInfo("base", ("en", "de"), "cpu", "float32")
 
+NUMBERED = ("timestamp_granularities[0]", "timestamp_granularities[12]")  # as PHP writes lists
+
 
 def parse(*fields: tuple[str, str], name: str = "a.wav") -> TranscriptionRequest:
     file = UploadFile(io.BytesIO(b"sound"), filename=name)
@@ -27,7 +29,7 @@ def test_two_fields_are_enough() -> None:
 
 
 def test_lists_come_with_and_without_brackets() -> None:
-    for name in ("timestamp_granularities", "timestamp_granularities[]"):
+    for name in ("timestamp_granularities", "timestamp_granularities[]", *NUMBERED):
         wanted = parse((name, "word"), (name, "segment"), ("response_format", "verbose_json"))
         assert wanted.has_segments and wanted.has_words and wanted.settings.word_times
 

@@ -254,3 +254,19 @@ async def _delays_during_upload(http: httpx.AsyncClient, file: bytes) -> list[fl
     answer = await upload
     assert answer.status_code == 200 and len(answer.json()["text"].split()) > 380
     return sorted(delays)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_a_file_without_a_name_is_missing_whatever_its_size(
+    http: httpx.AsyncClient, size: int
+) -> None:
+    files = {"file": (None, b"x" * size), "model": (None, b"whisper-1")}
+    response = await http.post("/v1/audio/transcriptions", files=files)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, "missing_file", "file")
+
+
+async def test_a_text_field_that_is_too_large_is_named(http: httpx.AsyncClient) -> None:
+    files = {"prompt": (None, b"x" * 100_000), "model": (None, b"whisper-1")}
+    error = (await http.post("/v1/audio/transcriptions", files=files)).json()["error"]
+    assert (error["code"], error["param"]) == ("invalid_value", "prompt")
