@@ -114,7 +114,11 @@ class WyomingSession:
                 self._options, _ = schema.build(Transcribe, event.data)
             case "audio-start" | "audio-chunk":
                 await self._transcribe(event)
-        # other events are of other domains, and audio-stop without audio says nothing
+            case "audio-stop":
+                # of no audio; whoever sent it waits for a transcript all the same
+                self._options = Transcribe()
+                await self._send_transcript("", "")
+        # other events are of other domains
 
     async def _transcribe(self, first: WyomingEvent) -> None:
         audio, _ = schema.build(Audio, first.data)
@@ -142,6 +146,10 @@ class WyomingSession:
                 chunk = follow(text, event.text)
                 text, language = text + chunk, event.language
                 await self._send(WyomingEvent("transcript-chunk", {"text": chunk}))
+        await self._send_transcript(text, language)
+
+    async def _send_transcript(self, text: str, language: str) -> None:
+        """Send what ends an utterance."""
         if not text:
             await self._send(WyomingEvent("transcript-start"))
         named = {"language": language} if language else {}

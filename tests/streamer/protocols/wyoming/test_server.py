@@ -286,3 +286,12 @@ async def test_a_payload_that_no_client_sends_is_refused(address: tuple[str, int
     async with asyncio.timeout(30):
         assert b"payload_length" in await reader.read()
     writer.close()
+
+
+async def test_audio_stop_without_audio_is_an_empty_transcript(address: tuple[str, int]) -> None:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(b'{"type":"transcribe"}\n{"type":"audio-stop"}\n{"type":"ping"}\n')
+    async with asyncio.timeout(10):
+        answer = await reader.readuntil(b"pong")
+    writer.close()
+    assert b'"transcript"' in answer and b'{"text": ""}' in answer and b"transcript-stop" in answer
