@@ -39,6 +39,7 @@ class CallStream:
         self._connection = connection
         self.name = "call"
         self._num_errors = 0
+        self._num_unreadable = 0  # payloads that are not audio in base64
         self._failure: Exception | None = None  # what ended the audio before the call did
 
     async def run(self) -> None:
@@ -85,6 +86,7 @@ class CallStream:
                     "segments": live.num_segments,
                     "lost_chunks": sum(order.num_lost for order in orders),
                     "late_chunks": sum(order.num_late for order in orders),
+                    "unreadable_chunks": self._num_unreadable,
                 }
                 hook.post(log.append("done", start.stream, values))
                 logger.info("%s closed: %s", self.name, values)
@@ -141,6 +143,8 @@ class CallStream:
                 return twilio.parse(message)
             except ClientFault as error:
                 self._num_errors += 1
+                if error.field == "media.payload":
+                    self._num_unreadable += 1
                 logger.debug("a message of a call was wrong: %s", error.code)
                 if self._num_errors > MAX_ERRORS:
                     raise

@@ -272,3 +272,10 @@ async def test_a_call_is_read_with_the_key_that_it_came_in_with() -> None:
         with pytest.raises(websockets.ConnectionClosed) as caught:
             await follow(service, query=f"?key={KEYS[1]}")
         assert caught.value.rcvd is not None and caught.value.rcvd.reason == "no such call"
+
+
+async def test_payloads_that_are_no_base64_are_counted_for_readers(service: Running) -> None:
+    wrong = '{"event":"media","media":{"track":"inbound","payload":"%%"}}'
+    await call(service, [wrong, *FRAMES, wrong, STOP])
+    done = (await follow(service))[-1]
+    assert (done["type"], done["unreadable_chunks"]) == ("done", 2)
