@@ -6,6 +6,8 @@ text of its deltas only grows, and all of them together are its transcript.
 
 from __future__ import annotations
 
+import logging
+import os
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -16,11 +18,14 @@ from engine.api import SAMPLE_RATE
 from streamer.protocols.openai.format import write_logprobs
 from streamer.protocols.openai.realtime.options import RealtimeConfig
 from streamer.transcription.events import Event, Final, Partial, SpeechEnded, SpeechStarted
+from streamer.transcription.word import follow
 from streamer.wire import seconds
 
 Message = dict[str, Any]  # a server event, still without its id
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -200,7 +205,10 @@ class ItemWriter:
 
     def _grow(self, item: _Item, text: str) -> list[Message]:
         """Write what a text has beyond what was sent of it."""
-        assert text.startswith(item.sent), (item.sent, text)
+        if not text.startswith(item.sent):
+            # text that was sent cannot be taken back: what differs behind it is still said
+            logger.error("a final of %d characters contradicts what was sent", len(text))
+            text = _continue(item.sent, text)
         delta = text[len(item.sent) :]
         if not delta:
             return []
@@ -245,3 +253,12 @@ class ItemWriter:
 
     def _ms(self, position: int) -> int:
         return (self._offset + position) * 1000 // SAMPLE_RATE
+
+
+def _continue(sent: str, text: str) -> str:
+    """Return what was sent, with the words of a text that it does not have."""
+    if sent.startswith(text):
+        return sent
+    num_shared = len(os.path.commonprefix([sent, text]))
+    start = text.rfind(" ", 0, num_shared + 1) + 1
+    return sent + follow(sent, text[start:])

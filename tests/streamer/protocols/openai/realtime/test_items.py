@@ -158,3 +158,13 @@ def test_a_failure_is_told_of_committed_items_alone() -> None:
     items.append()
     (failed,) = items.fail("no room")
     assert failed["item_id"] == "item1" and failed["error"]["message"] == "no room"
+
+
+def test_a_final_that_contradicts_its_deltas_loses_no_words() -> None:
+    items = writer(model="gpt-realtime-whisper")
+    items.translate(SpeechStarted(0, 0, 0, 0))
+    items.translate(SpeechEnded(0, 0, S, 0))
+    items.translate(partial("Hello there my"))
+    messages = items.translate(final("Hello then my friend"))
+    assert messages[-1]["transcript"] == "Hello there my then my friend"
+    assert "".join(m["delta"] for m in messages if m["type"] == DELTA) == " then my friend"
