@@ -11,9 +11,10 @@ other number is mixed into one.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import Self
 
@@ -30,6 +31,7 @@ from streamer.audio.raw_check import HEAD_BYTES, container_name
 from streamer.audio.wav import may_be_wav
 
 NUM_HEAD_BYTES = 64  # a WAV header's own fields end at byte 44
+MAX_HELD = 10 * SAMPLE_RATE  # of a channel, decoded ahead of whoever takes it
 MAX_UNINDEXED = 256 << 20  # bytes kept of a streamed MP4 until the index at its end comes
 
 
@@ -90,16 +92,20 @@ class ContainerDecoder:
 
     FFmpeg wants to read, a socket wants to hand over: a thread reads from what was fed, and `feed`
     waits until it has used it up. So nothing queues, and any cutting gives the same samples. A
-    context manager: leaving it ends the thread.
+    few bytes may hold hours of silence, so the thread waits while MAX_HELD samples are not taken.
+    A context manager: leaving it ends the thread.
 
-    Sound comes out as bytes come in, save that FFmpeg looks at about 10 kB of MP3 and ADTS before
+    Audio comes out as bytes come in, save that FFmpeg looks at about 10 kB of MP3 and ADTS before
     it is sure of them, and stays ten frames (a second) behind in FLAC. An MP4 with its index at
     the end gives all of its audio at `flush`.
     """
 
     def __init__(self, *, channels: int | None = 1, raw: RawFormat | None = None) -> None:
-        self._pipe = _Pipe()
-        self._blocks: list[list[Samples]] = []  # decoded, not yet handed out
+        self._changed = threading.Condition()
+        self._pipe = _Pipe(self._changed)
+        # decoded, not yet handed out; MAX_HELD and one frame at most
+        self._blocks: list[list[Samples]] = []
+        self._num_held = 0  # samples of each channel in these
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, args=(channels, raw), daemon=True)
 
@@ -108,54 +114,93 @@ class ContainerDecoder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pipe.close()
+        self.close()
+        self.join()
+
+    def close(self) -> None:
+        """Ask the thread to end; what it holds is lost."""
+        with self._changed:
+            self._pipe.close()
+
+    def join(self) -> None:
+        """Wait for the thread, which ends with the frame that it is decoding."""
         self._thread.join()
 
-    def feed(self, data: bytes) -> list[Samples]:
+    def feed(self, data: bytes) -> Iterator[list[Samples]]:
         """Decode what this piece completes; takes as long as decoding it takes.
 
-        Returns:
-            One (T,) array per channel, float32, 16 kHz; an empty list before the first audio.
+        Yields:
+            One (T,) array per channel, float32, 16 kHz, some MAX_HELD samples each at most; nothing
+            before the first audio.
 
         Raises:
             AudioError: as `decode`.
         """
-        self._pipe.write(data)
+        with self._changed:
+            self._pipe.write(data)
         return self._take()
 
-    def flush(self) -> list[Samples]:
+    def flush(self) -> Iterator[list[Samples]]:
         """Decode the rest: no more data will come."""
-        self._pipe.end()
-        self._thread.join()
+        with self._changed:
+            self._pipe.end()
         return self._take()
 
-    def _take(self) -> list[Samples]:
-        blocks, self._blocks = self._blocks, []
-        if blocks:
-            return [np.concatenate(rows) for rows in zip(*blocks, strict=True)]
-        if self._error is not None:
+    def _take(self) -> Iterator[list[Samples]]:
+        """Hand out blocks until all data is used up."""
+        is_used_up, has_any = False, False
+        while not is_used_up:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pipe.is_idle or self._num_held >= MAX_HELD)
+                is_used_up = self._pipe.is_idle
+                blocks, self._blocks, self._num_held = self._blocks, [], 0
+                self._changed.notify_all()
+            if blocks:
+                has_any = True
+                yield [np.concatenate(rows) for rows in zip(*blocks, strict=True)]
+        if self._error is not None and not has_any:
             raise self._error
-        return []
 
     def _run(self, channels: int | None, raw: RawFormat | None) -> None:
         try:
-            for block in decode(self._pipe, channels=channels, raw=raw):
-                self._blocks.append(block)
+            with contextlib.closing(decode(self._pipe, channels=channels, raw=raw)) as blocks:
+                for block in blocks:
+                    if not self._put(block):
+                        return
         except Exception as error:  # handed to whoever feeds
             self._error = error
         finally:
-            self._pipe.stop_reading()
+            with self._changed:
+                self._pipe.stop_reading()
+
+    def _put(self, block: list[Samples]) -> bool:
+        """Hold a block until it is taken; return False where nobody will take it."""
+        with self._changed:
+            self._blocks.append(block)
+            self._num_held += len(block[0])
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._num_held < MAX_HELD or self._pipe.is_closed)
+            return not self._pipe.is_closed
 
 
 class _Pipe:
-    """Hands bytes from one thread to another that reads; the writer waits till they are used."""
+    """Hands bytes from one thread to another that reads.
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
+    All but `read` is called with the condition held.
+    """
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
         self._data = memoryview(b"")
         self._is_ended = False  # no more data comes
         self._is_waiting = False  # the reader has used all it was given
         self._is_stopped = False  # the reader wants no more
+        self.is_closed = False  # nobody wants what is read
+
+    @property
+    def is_idle(self) -> bool:
+        """All data is used up, or never will be."""
+        return self._is_waiting or self._is_stopped
 
     def read(self, size: int, /) -> bytes:
         with self._changed:
@@ -168,31 +213,24 @@ class _Pipe:
             return data
 
     def write(self, data: bytes) -> None:
-        if not data:
-            return
-        with self._changed:
-            if self._is_stopped:
-                return
-            self._data = memoryview(bytes(data))
+        if data and not self._is_stopped:
+            self._data = memoryview(bytes(self._data) + data)
             self._is_waiting = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._is_waiting or self._is_stopped)
 
     def end(self) -> None:
-        with self._changed:
-            self._is_ended = True
-            self._changed.notify_all()
+        self._is_ended = True
+        self._is_waiting = False
+        self._changed.notify_all()
 
     def close(self) -> None:
-        with self._changed:
-            self._data = memoryview(b"")
-            self._is_ended = True
-            self._changed.notify_all()
+        self._data = memoryview(b"")
+        self.is_closed = True
+        self.end()
 
     def stop_reading(self) -> None:
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify_all()
+        self._is_stopped = True
+        self._changed.notify_all()
 
 
 def _spool(source: Source, stack: ExitStack) -> Source:

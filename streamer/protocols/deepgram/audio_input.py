@@ -7,6 +7,8 @@ these go on as 16 kHz float32.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from typing import Self
 
 import numpy as np
@@ -18,13 +20,14 @@ from streamer.audio.opus import OpusDecoder
 from streamer.audio.pcm import AudioDecoder, AudioFormat
 from streamer.protocols.deepgram.options import ListenOptions
 
+PIECE_BYTES = 256 * 1024  # of samples that are mixed, converted at once
+
 
 class DeepgramInput:
     """The audio of one connection; a context manager, since decoding may need a thread.
 
     Attributes:
         format: of what `decode` returns.
-        is_slow: decoding takes long enough that it should not hold up an event loop.
     """
 
     def __init__(self, options: ListenOptions) -> None:
@@ -32,7 +35,6 @@ class DeepgramInput:
         self._decoder: AudioDecoder | OpusDecoder | None = None
         self._mixer: Mixer | None = None
         raw, mixes = options.audio_format, options.mixes_channels and options.channels > 1
-        self.is_slow = options.is_container
         channels = 1 if options.mixes_channels else options.channels
         if raw is not None and not mixes:
             self.format = raw
@@ -44,33 +46,52 @@ class DeepgramInput:
         self._decoder = AudioDecoder(raw) if raw is not None else OpusDecoder(options.channels)
         self._mixer = Mixer(options.channels, SAMPLE_RATE) if mixes else None
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         if self._container is not None:
             self._container.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._container is not None:
-            self._container.__exit__()
+            self._container.close()
+            await asyncio.to_thread(self._container.join)
 
-    def decode(self, data: bytes) -> bytes:
-        """Convert a message; what is not complete yet comes with a later one.
+    async def decode(self, data: bytes) -> AsyncGenerator[bytes, None]:
+        """Convert a message, in a thread and some seconds at a time; the incomplete comes later.
 
         Raises:
             AudioError, ValueError: the bytes are not the audio they should be.
         """
-        if self._container is not None:
-            return self._convert(self._container.feed(data))
-        return data if self._decoder is None else self._convert(self._decoder.decode(data))
+        if self._container is None and self._decoder is None:
+            yield data
+            return
+        blocks = self._decode(data)
+        while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+            yield block
 
-    def flush(self) -> bytes:
-        """Return what is left inside, at the end of the stream."""
+    async def flush(self) -> AsyncGenerator[bytes, None]:
+        """Yield what is left inside, at the end of the stream."""
+        blocks = self._flush()
+        while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+            yield block
+
+    def _decode(self, data: bytes) -> Iterator[bytes]:
         if self._container is not None:
-            return self._convert(self._container.flush())
-        if self._decoder is None:
-            return b""
-        rest = self._convert(self._decoder.flush())
-        return rest if self._mixer is None else rest + self._mixer.flush().tobytes()
+            yield from map(self._convert, self._container.feed(data))
+        elif isinstance(self._decoder, OpusDecoder):
+            yield self._convert(self._decoder.decode(data))  # one packet, which cannot be cut
+        else:
+            assert self._decoder is not None
+            for first in range(0, len(data), PIECE_BYTES):
+                yield self._convert(self._decoder.decode(data[first : first + PIECE_BYTES]))
+
+    def _flush(self) -> Iterator[bytes]:
+        if self._container is not None:
+            yield from map(self._convert, self._container.flush())
+        elif self._decoder is not None:
+            yield self._convert(self._decoder.flush())
+            if self._mixer is not None:
+                yield self._mixer.flush().tobytes()
 
     def _convert(self, channels: list[Samples]) -> bytes:
         if not channels:

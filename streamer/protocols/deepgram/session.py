@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import logging
@@ -22,7 +23,6 @@ from streamer.wire import ClientFault
 
 logger = logging.getLogger(__name__)
 
-PIECE_BYTES = 32 * 1024  # of a container, decoded at once
 DIGEST_BYTES = 1 << 20  # hashed before other tasks have a turn, some milliseconds
 
 NO_AUDIO_REASON = "NET-0001: did not receive audio data or a text message within the timeout window"
@@ -56,7 +56,7 @@ class ListenSession:
         self._close_code, self._close_reason = wire.CLOSE_NORMAL, ""
 
     async def run(self) -> None:
-        with self._audio:
+        async with self._audio:
             await self._transcribe()
         await self._connection.close(self._close_code, self._close_reason)
 
@@ -71,7 +71,11 @@ class ListenSession:
             logger.info("%s opened: %s", self.name, audio_format)
             results = ResultsWriter(self._options, self._model, audio_format.channels)
             try:
-                await race(self._write(live, results), self._read(live, results))
+                await race(
+                    self._write(live, results),
+                    self._read(live, results),
+                    self._connection.wait_lost(),
+                )
             finally:
                 duration = wire.seconds(live.duration)
                 logger.info("%s closed: %.1f s", self.name, duration)
@@ -105,13 +109,9 @@ class ListenSession:
             self._sha256.update(data[first : first + DIGEST_BYTES])
 
     async def _feed(self, data: bytes, live: LiveSession) -> None:
-        if not self._audio.is_slow:
-            await live.feed(self._audio.decode(data))
-            return
-        # a compressed message may hold an hour of audio: in pieces it stays bounded
-        for first in range(0, len(data), PIECE_BYTES):
-            piece = data[first : first + PIECE_BYTES]
-            await live.feed(await asyncio.to_thread(self._audio.decode, piece))
+        async with contextlib.aclosing(self._audio.decode(data)) as pieces:
+            async for piece in pieces:
+                await live.feed(piece)
 
     async def _control(self, text: str, live: LiveSession, results: ResultsWriter) -> None:
         try:
@@ -158,8 +158,9 @@ class ListenSession:
         if not self._is_ended:
             self._is_ended = True
             self._connection.lift_limits()
-            if rest := await asyncio.to_thread(self._audio.flush):
-                await live.feed(rest)
+            async with contextlib.aclosing(self._audio.flush()) as pieces:
+                async for piece in pieces:
+                    await live.feed(piece)
             await live.end()
 
     async def _write(self, live: LiveSession, results: ResultsWriter) -> None:

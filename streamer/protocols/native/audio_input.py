@@ -6,6 +6,7 @@ Raw samples need nothing done. A container is decoded as it arrives, in a thread
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Self
 
 import numpy as np
@@ -41,35 +42,41 @@ class AudioInput:
         else:
             self.format = AudioFormat(encoding, sample_rate, channels, REMEDY)
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         if self._decoder is not None:
             self._decoder.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._decoder is not None:
-            self._decoder.__exit__()
+            self._decoder.close()
+            await asyncio.to_thread(self._decoder.join)
 
-    async def decode(self, data: bytes) -> bytes:
-        """Convert a message; what is not complete yet comes with a later one.
+    async def decode(self, data: bytes) -> AsyncGenerator[bytes, None]:
+        """Convert a message, some seconds at a time; what is not complete yet comes later.
 
         Raises:
             AudioError: this is not audio.
         """
         if self._decoder is None:
-            return data
-        return _interleave(await asyncio.to_thread(self._decoder.feed, data))
+            yield data
+            return
+        blocks = self._decoder.feed(data)
+        while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+            yield _interleave(block)
 
-    async def flush(self) -> bytes:
-        """Return what is left inside, at the end of the audio.
+    async def flush(self) -> AsyncGenerator[bytes, None]:
+        """Yield what is left inside, at the end of the audio.
 
         Raises:
             AudioError: there was no audio at all.
         """
         if self._decoder is None:
-            return b""
-        return _interleave(await asyncio.to_thread(self._decoder.flush))
+            return
+        blocks = self._decoder.flush()
+        while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+            yield _interleave(block)
 
 
 def _interleave(channels: list[Samples]) -> bytes:
-    return np.ascontiguousarray(np.stack(channels).T).tobytes() if channels else b""
+    return np.ascontiguousarray(np.stack(channels).T).tobytes()

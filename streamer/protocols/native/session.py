@@ -7,6 +7,7 @@ is away, if that client asked for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import secrets
@@ -270,7 +271,7 @@ class StreamSession:
                 )
 
     async def _transcribe(self, start: Start, audio: AudioInput, settings: SessionSettings) -> None:
-        with audio:
+        async with audio:
             async with self._service.session(audio.format, settings) as live:
                 self._live = live
                 self.say(self.ready())
@@ -305,14 +306,18 @@ class StreamSession:
         while True:
             match await self._inputs.get():
                 case bytes() as data:
-                    await live.feed(data if audio.is_raw else await audio.decode(data))
+                    async with contextlib.aclosing(audio.decode(data)) as pieces:
+                        async for piece in pieces:
+                            await live.feed(piece)
                 case protocol.Update() as update:
                     settings = updated(settings, update)
                     live.update(settings)
                 case protocol.Finalize():
                     await live.finalize()
                 case protocol.End():
-                    await live.feed(await audio.flush())
+                    async with contextlib.aclosing(audio.flush()) as pieces:
+                        async for piece in pieces:
+                            await live.feed(piece)
                     await live.end()
 
 

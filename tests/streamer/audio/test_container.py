@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.audio.container import ContainerDecoder, decode
+from streamer.audio.container import MAX_HELD, ContainerDecoder, decode
 from streamer.audio.error import AudioError
 from streamer.audio.probe import RawFormat
 from tests.support.audio import riff, tone
+from tests.support.bombs import FLAC_BLOCK, flac_bomb
 from tests.support.containers import encode
 from tests.support.recordings import SPEECH
 
@@ -48,8 +49,12 @@ def push(
     data: bytes, chunk: int, channels: int | None = 1, raw: RawFormat | None = None
 ) -> list[np.ndarray]:
     with ContainerDecoder(channels=channels, raw=raw) as decoder:
-        blocks = [decoder.feed(data[at : at + chunk]) for at in range(0, len(data), chunk)]
-        blocks.append(decoder.flush())
+        blocks = [
+            block
+            for at in range(0, len(data), chunk)
+            for block in decoder.feed(data[at : at + chunk])
+        ]
+        blocks += decoder.flush()
     return [np.concatenate(rows) for rows in zip(*filter(None, blocks), strict=True)]
 
 
@@ -100,8 +105,8 @@ def test_sound_comes_out_long_before_the_end(container: str, codec: str, bound_s
     data = encode_tone(container, codec, seconds=10.0)
     with ContainerDecoder() as decoder:
         for at in range(0, len(data), 100):
-            blocks = decoder.feed(data[at : at + 100])
-            if blocks and len(blocks[0]):
+            blocks = list(decoder.feed(data[at : at + 100]))
+            if blocks and len(blocks[0][0]):
                 break
     assert at / len(data) * 10.0 < bound_s
 
@@ -222,9 +227,21 @@ def test_an_mp4_with_its_index_last_comes_at_the_end() -> None:
     data = encode_tone("mp4", "aac")
     assert data.index(b"moov") > data.index(b"mdat")
     with ContainerDecoder() as decoder:
-        assert not any(decoder.feed(data[at : at + 4000]) for at in range(0, len(data), 4000))
-        (samples,) = decoder.flush()
+        for at in range(0, len(data), 4000):
+            assert not list(decoder.feed(data[at : at + 4000]))
+        ((samples,),) = decoder.flush()
     assert np.array_equal(samples, pull(data)[0])
+
+
+def test_very_much_audio_is_decoded_no_faster_than_it_is_taken() -> None:
+    """A kilobyte of silence is an hour and a half, which must not wait in memory."""
+    before = threading.active_count()
+    with ContainerDecoder() as decoder:
+        blocks = decoder.feed(flac_bomb(100_000))
+        lengths = [len(next(blocks)[0]) for _ in range(20)]
+        assert max(lengths) <= MAX_HELD + FLAC_BLOCK
+        assert sum(lengths) > 100 * RATE
+    assert threading.active_count() == before  # seven hours are still in it
 
 
 def test_leaving_early_ends_the_thread() -> None:
