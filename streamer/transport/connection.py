@@ -22,6 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from streamer.access.refusal import Refusal
 from streamer.config import ServerConfig
+from streamer.transport.tcp_limits import LOST
 from streamer.wire import MAX_TEXT_BYTES, ClientFault
 
 MAX_ERRORS = 100  # messages that a client may get wrong before its session is closed
@@ -64,6 +65,7 @@ class Limits:
         )
 
 
+LOST_GRACE_S = 3.0  # for what a client sent before it went
 MAX_UNBROKEN_S = 0.005  # of taking messages before other tasks have a turn
 
 
@@ -113,6 +115,21 @@ class Connection:
                 f"expected messages of at most {limits.max_message_bytes} bytes, got {size}"
             )
         return _unwrap(data) if text is None else text.removeprefix("\ufeff")
+
+    async def wait_lost(self) -> None:
+        """Wait until the client is gone, for a session that may be too busy to receive.
+
+        What came before has some seconds to be received.
+
+        Raises:
+            Disconnected: it is.
+        """
+        lost = self._websocket.scope.get("extensions", {}).get(LOST)
+        if not isinstance(lost, asyncio.Event):
+            await asyncio.Event().wait()  # another server, which does not say
+        await lost.wait()
+        await asyncio.sleep(LOST_GRACE_S)
+        raise Disconnected
 
     def lift_limits(self) -> None:
         """Let the client be silent and stay: no more audio is taken, and its text is on the way."""

@@ -13,6 +13,7 @@ import asyncio
 import functools
 import json
 import logging
+import socket
 from asyncio.transports import BaseTransport
 from collections.abc import Callable
 from http import HTTPStatus
@@ -32,6 +33,9 @@ MAX_UNREAD_BYTES = 256 * 1024  # of pongs; text waits at 64 KiB and is given up 
 UNREADABLE_MESSAGE = (
     "expected a WebSocket handshake of at most 128 headers of at most 8 KiB each, without a body"
 )
+LOST = "wordwire.lost"  # the ASGI extension: an asyncio.Event, set once the client is gone
+POLL_S = 2.0  # between two looks at a socket that is not read
+TCP_CLOSE = 7  # the state of a connection that was reset (Linux, net/tcp_states.h)
 BUSY_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n"
     b"Connection: close\r\n\r\n"
@@ -108,16 +112,22 @@ class GuardedSocket(WebSocketsSansIOProtocol):
     note_refusal: Callable[[int], None]  # called with the status of a handshake that failed
 
     _handshake_timer: asyncio.TimerHandle | None = None
+    _poll_timer: asyncio.TimerHandle | None = None  # runs while the socket is open
+    _lost: asyncio.Event
     _pieces: Pieces
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
         self._pieces = Pieces(self.loop, self._parse)
+        self._lost = asyncio.Event()
         self._handshake_timer = self.loop.call_later(self.handshake_timeout_s, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
+        if self._poll_timer is not None:
+            self._poll_timer.cancel()
+        self._lost.set()
         self._pieces.finish(functools.partial(super().connection_lost, exc))
 
     def data_received(self, data: bytes) -> None:
@@ -130,6 +140,10 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
+        if hasattr(self, "scope"):
+            extensions: dict[str, object] = {**(self.scope["extensions"] or {}), LOST: self._lost}
+            self.scope["extensions"] = extensions  # type: ignore[typeddict-item]
+            self._poll_timer = self.loop.call_later(POLL_S, self._poll)
         if self.response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             logger.debug("a handshake was refused: %d", self.response.status_code)
             self.note_refusal(self.response.status_code)
@@ -153,6 +167,18 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self.transport.write(_response(Refusal(status, "invalid_handshake", UNREADABLE_MESSAGE)))
         self.transport.close()
 
+    def _poll(self) -> None:
+        """Notice that the client is gone where nobody reads, because its session is busy."""
+        if self.read_paused and self.handshake_complete and not self.transport.is_closing():
+            if _is_reset(self.transport.get_extra_info("socket")):
+                self.transport.abort()
+                return
+            if not self.close_sent and not self.transport.get_write_buffer_size():
+                # a machine whose client has died answers it with a reset, which the next look finds
+                self.conn.send_ping(b"")
+                self.transport.write(b"".join(self.conn.data_to_send()))
+        self._poll_timer = self.loop.call_later(POLL_S, self._poll)
+
     def _give_up(self) -> None:
         if not self.handshake_complete:
             self.transport.abort()
@@ -170,6 +196,16 @@ def guard_socket(
             "note_refusal": staticmethod(note_refusal),
         },
     )
+
+
+def _is_reset(opened: socket.socket) -> bool:
+    """Return whether the peer has reset the connection; what it sent is lost then, read or not."""
+    if not hasattr(socket, "TCP_INFO"):  # Linux has it
+        return False
+    try:
+        return opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE
+    except OSError:
+        return False
 
 
 def _response(refusal: Refusal) -> bytes:

@@ -65,7 +65,7 @@ class Client:
 
     async def run(self) -> None:
         self._carry(self._session)
-        await race(self._write(), self._read(), self._announce_stop())
+        await race(self._write(), self._read(), self._announce_stop(), self._connection.wait_lost())
 
     async def fail(self, fault: Fault) -> None:
         # neither from the client nor from its session, which says itself what is wrong

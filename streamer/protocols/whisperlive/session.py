@@ -60,7 +60,7 @@ class WhisperLiveSession:
             for warning in hello.warnings:
                 await self._send(status="WARNING", message=warning)
             try:
-                await race(self._write(live), self._read(live, hello))
+                await race(self._write(live), self._read(live, hello), self._connection.wait_lost())
             finally:
                 duration = wire.seconds(live.duration)
                 logger.info("whisperlive session closed: %.1f s", duration)

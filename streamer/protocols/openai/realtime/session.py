@@ -74,7 +74,7 @@ class RealtimeSession:
         try:
             async with self._exit:
                 await self._send_session("created")
-                await race(self._read(), self._write())
+                await race(self._read(), self._write(), self._connection.wait_lost())
         except _Foreign as foreign:
             self.foreign = foreign.message
             return

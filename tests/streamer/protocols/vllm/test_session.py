@@ -113,3 +113,38 @@ async def test_the_documented_client(service: Running, tmp_path: Path) -> None:
     host = f"{service.host}:{service.port}"
     out = await run_python(example_of("vllm-realtime.md"), host, str(path), "counting")
     assert out == TEXT + "\n"
+
+
+async def test_turns_sent_in_a_row_all_come_back_in_order(client: Client) -> None:
+    await client.send("session.update", model="counting")
+    for seconds in (1.0, 2.0, 0.5):
+        await client.append(babble(seconds))
+        await client.send("input_audio_buffer.commit", final=True)
+    texts = [(await client.receive_text())["text"] for _ in range(3)]
+    assert texts == ["w0 w1", "w0 w1 w2 w3", "w0"]
+
+
+async def test_very_much_audio_before_the_commit_is_transcribed(client: Client) -> None:
+    """More than 256 events, which nobody has asked for yet."""
+    await client.send("session.update", model="counting")
+    sentence = np.concatenate([babble(1.0), quiet(1.0)])
+    for _ in range(150):
+        await client.append(sentence)
+    await client.send("input_audio_buffer.commit", final=True)
+    done = await client.receive_text()
+    assert len(done["text"].split()) == 300
+
+
+async def test_a_fault_of_the_client_ends_the_turn_and_delivers_it(client: Client) -> None:
+    await client.send("session.update", model="counting")
+    await client.append(babble(2.0))
+    for _ in range(101):
+        await client.send("nonsense")
+    messages = []
+    with pytest.raises(websockets.ConnectionClosedError) as closed:
+        while True:
+            messages.append(await client.receive())
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+    assert messages[-2]["type"] == "transcription.done"
+    assert messages[-2]["text"] == "w0 w1 w2 w3"
+    assert messages[-1]["type"] == "error"
