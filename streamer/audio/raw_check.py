@@ -29,6 +29,8 @@ CONTAINER_HEADS = {
 MP4_NAME = b"ftyp"  # behind the size of the first box, which is below 2**24
 
 WINDOW_BYTES = 8192  # that are judged together: 1/4 s of 16-bit samples, 1 s of telephone's
+NUM_NOISE_WINDOWS = 1  # in a row that are noise
+NUM_LAW_NOISE_WINDOWS = 2  # ... of 8-bit codes: an overdriven hiss of speech fills one
 NUM_CLEAR_WINDOWS = 4  # loud and smooth in the declared encoding, behind which nothing is judged
 # Random bytes have 8.0, Opus 7.98, AAC 7.84, MP3 7.77; loud speech 7.2, its 8-bit codes 7.5
 MIN_NOISE_ENTROPY = 7.7  # bits a byte
@@ -76,6 +78,8 @@ class RawCheck:
         self._min_roughness = MIN_NOISE_ROUGHNESS if self._is_law else MIN_DOUBTED_ROUGHNESS
         self._window = bytearray()  # less than WINDOW_BYTES, not yet judged
         self._num_clear = 0
+        self._num_noise = 0  # windows of noise in a row
+        self._max_noise = NUM_LAW_NOISE_WINDOWS if self._is_law else NUM_NOISE_WINDOWS
 
     @property
     def is_done(self) -> bool:
@@ -97,6 +101,7 @@ class RawCheck:
         if level < MIN_NOISE_LEVEL or roughness < self._min_roughness:
             is_clear = level > 10 * MIN_AUDIO_LEVEL and roughness < MAX_AUDIO_ROUGHNESS
             self._num_clear += is_clear
+            self._num_noise = 0
             return None
         for other in CANDIDATES:
             if other != self._encoding:
@@ -105,7 +110,9 @@ class RawCheck:
                     return f"what looks like {CANDIDATES[other]}"
         width = 1 if self._is_law else 2
         codes = np.frombuffer(window, np.uint8)[width - 1 :: width]
-        if roughness > MIN_NOISE_ROUGHNESS and _entropy(codes) > MIN_NOISE_ENTROPY:
+        is_noise = roughness > MIN_NOISE_ROUGHNESS and _entropy(codes) > MIN_NOISE_ENTROPY
+        self._num_noise = self._num_noise + 1 if is_noise else 0
+        if self._num_noise >= self._max_noise:
             return "noise, as compressed audio is"
         return None
 

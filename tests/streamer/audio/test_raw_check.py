@@ -51,7 +51,18 @@ def test_a_container_without_its_head_is_refused_as_noise(
 ) -> None:
     # FLAC has 8 KiB of padding behind its head
     data = encode(container, codec, soxr.resample(SPEECH, 16_000, 48_000), rate=48_000)[9_000:]
-    assert RawCheck(encoding).take(data[:WINDOW_BYTES]) == "noise, as compressed audio is"
+    # two seconds of telephone's bytes, a quarter of one of PCM's
+    num_windows = 2 if encoding in ("mulaw", "alaw") else 1
+    assert len(data) >= num_windows * WINDOW_BYTES
+    found = RawCheck(encoding).take(data[: num_windows * WINDOW_BYTES])
+    assert found == "noise, as compressed audio is"
+
+
+@pytest.mark.parametrize("encoding", ["mulaw", "alaw"])
+def test_a_hiss_as_long_as_one_window_is_no_reason_to_refuse_a_call(encoding: str) -> None:
+    hiss = np.random.default_rng(1).uniform(-1, 1, WINDOW_BYTES).astype("f4")
+    samples = np.concatenate([hiss, SPEECH[: 4 * WINDOW_BYTES]])
+    assert RawCheck(encoding).take(write(samples, encoding)) is None
 
 
 @pytest.mark.parametrize(
