@@ -16,11 +16,26 @@ PIECE_BYTES = 8 * 1024  # a thousand of the smallest frames
 class Pieces:
     """Hands on what one socket reads, each piece in a turn of the event loop of its own."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        take: Callable[[bytes], None],
+        pause: Callable[[], None],
+        resume: Callable[[], None],
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            take: parses a piece.
+            pause: stops reading from the socket; may be called where that is so already.
+            resume: reads on, unless whoever takes has enough.
+        """
         self._loop = loop
         self._take = take
-        # bounded by one read: whoever takes pauses the transport while it has enough
-        self._left: deque[bytes] = deque()
+        self._pause = pause
+        self._resume = resume
+        self._left: deque[bytes] = deque()  # bounded by one read: none follows while any is left
+        self._is_paused = False
         self._on_empty: Callable[[], None] | None = None
 
     def put(self, data: bytes) -> None:
@@ -42,6 +57,10 @@ class Pieces:
         self._take(self._left[0])
         self._left.popleft()
         if self._left:
+            self._pause()  # each time: whoever takes may have read on meanwhile
             self._loop.call_soon(self._next)
         elif self._on_empty is not None:
             self._on_empty()
+        elif self._is_paused:
+            self._resume()
+        self._is_paused = bool(self._left)

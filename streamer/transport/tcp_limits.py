@@ -53,7 +53,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._pieces = Pieces(self.loop, self._parse)
+        self._pieces = Pieces(self.loop, self._parse, self.transport.pause_reading, self._read_on)
         if len(self.connections) > self.max_connections:
             transport.write(BUSY_RESPONSE)
             transport.close()
@@ -78,6 +78,10 @@ class GuardedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._pieces.finish(functools.partial(super().connection_lost, exc))
+
+    def _read_on(self) -> None:
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
 
     def _arm(self) -> None:
         if self._head_timer is None:
@@ -118,7 +122,7 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
-        self._pieces = Pieces(self.loop, self._parse)
+        self._pieces = Pieces(self.loop, self._parse, self.transport.pause_reading, self._read_on)
         self._lost = asyncio.Event()
         self._handshake_timer = self.loop.call_later(self.handshake_timeout_s, self._give_up)
 
@@ -166,6 +170,10 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         self.note_refusal(status)
         self.transport.write(_response(Refusal(status, "invalid_handshake", UNREADABLE_MESSAGE)))
         self.transport.close()
+
+    def _read_on(self) -> None:
+        if not self.read_paused:
+            self.transport.resume_reading()
 
     def _poll(self) -> None:
         """Notice that the client is gone where nobody reads, because its session is busy."""
