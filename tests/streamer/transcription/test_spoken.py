@@ -259,7 +259,12 @@ async def test_a_stutter_in_front_of_a_sentence_costs_none_of_it(engine: Engine)
 @pytest.mark.parametrize(
     ("voice", "text", "word"),
     [
-        ("de", "Guten Morgen, wir treffen uns heute um acht Uhr am Bahnhof.", "morgen"),
+        (
+            "de",
+            "Ich habe heute Morgen mit meiner Mutter gesprochen, und sie kommt am Sonntag nach"
+            " Berlin.",
+            "morgen",
+        ),
         ("es", "Buenos días, la reunión empieza mañana por la tarde.", "mañana"),
     ],
 )

@@ -69,6 +69,7 @@ def test_sound_that_stops_coming_becomes_final_and_speech_goes_on() -> None:
     player = Player(Recogniser(talk.words), SessionSettings())
     until = talk.words[3].end + 300
     player.play(talk.samples[:until], [320])
+    player.wait(player.now + 0.1)  # while a decode waits, so may the sender: nothing is closed
     assert player.transcriber.wake_at is not None
     player.wait(player.transcriber.wake_at)
     player.wait(player.now + 0.5)
