@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from typing import Any, NoReturn
 
 from engine.api import SAMPLE_RATE
@@ -86,8 +87,7 @@ def parse_object(text: str | bytes, max_length: int | None = MAX_TEXT_BYTES) -> 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the name {schema.quote(twice)} twice")
     return record
 
