@@ -50,5 +50,17 @@ def test_nesting_is_bounded_before_anything_walks_it() -> None:
                 wire.parse_object(text, None)
 
 
+def test_a_long_list_is_refused_before_it_is_read() -> None:
+    text = '{"audio":[' + "1," * 50_000 + "1]}"
+    for message in (text, text.encode()):
+        with pytest.raises(ClientFault, match="JSON object of one long string, got 50001"):
+            wire.parse_object(message, None)
+
+
+def test_a_long_string_of_audio_is_read() -> None:
+    audio = "ab+/" * 100_000
+    assert wire.parse_object(json.dumps({"audio": audio}), None) == {"audio": audio}
+
+
 def test_times_are_seconds_rounded_to_a_millisecond() -> None:
     assert [wire.seconds(samples) for samples in (0, 7, 16_008, 24_000)] == [0.0, 0.0, 1.0, 1.5]
